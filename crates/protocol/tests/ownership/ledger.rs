@@ -1,6 +1,7 @@
 //! What the model's operations were promised, noted outside of the model: no access here is a
 //! step, so what is asserted holds at the very moment.
 
+use crate::image::Entry;
 use crate::memory::Effect;
 use arck_core_state::InodeNumber;
 use std::collections::BTreeSet;
@@ -21,6 +22,8 @@ pub struct Notes {
     pub applied: BTreeSet<(InodeNumber, Effect)>,
     /// Values that somebody is about to remove, or has removed.
     pub claimed: BTreeSet<usize>,
+    /// What the journal holds, until it is stored in its places.
+    pub journal: Option<Entry>,
 }
 
 impl Ledger {
@@ -32,6 +35,14 @@ impl Ledger {
         for part in effect.parts(inode) {
             let is_new = self.notes().acknowledged.insert(part);
             assert!(is_new, "two operations did {part:?}");
+        }
+    }
+
+    /// What an operation did is as if it had never been done: nobody sees it any more.
+    pub fn retract(&self, inode: InodeNumber, effect: Effect) {
+        for part in effect.parts(inode) {
+            let was_there = self.notes().acknowledged.remove(&part);
+            assert!(was_there, "nobody did {part:?}");
         }
     }
 

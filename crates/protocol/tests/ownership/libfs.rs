@@ -5,9 +5,13 @@
 //! * Nothing is asked of the controller inside an operation.
 //! * An operation in a branch's fields holds the inode's lock from before it enters until it
 //!   knows what became of it; one in a tail stores where no other thread does.
+//! * What is sealed is changed by name alone: a record of the active delta is taken back in its place, one of the
+//!   sealed delta, or one that is verified, by another record.
+//! * A place is used again when its delta is neither active nor sealed any more.
 
+use crate::image;
 use crate::ledger::Ledger;
-use crate::memory::{BOTH, Effect, Memory, Place, record, tag};
+use crate::memory::{BOTH, Effect, Memory, Place, record, sealed_slot, tag};
 use crate::scenario::Mutation;
 use crate::service::Channel;
 use arck_core_state::primitive::{Ordering, spin_hint};
@@ -18,7 +22,8 @@ use arck_protocol::operation::{
 use arck_protocol::{InodeList, Request, Response};
 use rustix::io::Errno;
 use shuttle::sync::{Mutex, MutexGuard};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What a session knows of an inode, under the inode's lock.
@@ -64,8 +69,23 @@ pub struct Thread {
     /// Index of the thread in the session.
     pub thread: usize,
     pub mutation: Mutation,
-    /// First free place of its tail.
+    /// First place of its tail that was never used.
     pub tail: Cell<usize>,
+    /// Records that it has published: place, inode, fold number.
+    pub used: RefCell<Vec<(usize, InodeNumber, u64)>>,
+    /// What it has added and not taken back.
+    pub added: RefCell<Vec<Added>>,
+    /// Whether folds seal, and the machine may fail.
+    pub seals: bool,
+}
+
+/// A record that adds a value.
+#[derive(Clone, Copy)]
+pub struct Added {
+    inode: InodeNumber,
+    value: usize,
+    index: usize,
+    fold: u64,
 }
 
 /// Why an attempt ended.
@@ -86,6 +106,8 @@ pub enum Want {
     Both(usize),
     /// Remove a value that the verified state holds, if any, else add this one.
     Remove(usize),
+    /// Take back what this thread has added last by a record, if anything, else add this one.
+    Undo(usize),
 }
 
 impl Thread {
@@ -97,9 +119,29 @@ impl Thread {
         &self.memory.arenas[self.session].threads[self.thread]
     }
 
-    /// A place in the thread's tail, used once.
+    /// A place in the thread's tail: where folds seal, one that was used for what is over now.
     fn take_place(&self) -> usize {
+        let is_over = |&(_, inode, fold): &(usize, InodeNumber, u64)| {
+            let header = self.memory.header(inode);
+            let is_active = header.fold() == fold;
+            // Loaded behind the number: it was stored before.
+            let is_sealed = header.sealed() == fold;
+            !is_active && (!is_sealed || self.mutation == Mutation::ReusesPagesOfSealed)
+        };
+        if self.seals {
+            let used = self.used.borrow().clone();
+            if let Some(at) = used.iter().position(is_over) {
+                return self.used.borrow_mut().remove(at).0;
+            }
+        }
         self.tail.replace(self.tail.get() + 1)
+    }
+
+    /// Whatever the machine leaves if it fails here has all that was promised.
+    fn may_fail(&self) {
+        if self.seals {
+            image::check(&self.memory, &self.ledger, self.mutation);
+        }
     }
 
     /// Asks the controller, as the kit's session does.
@@ -117,6 +159,7 @@ impl Thread {
             let attempt = match want {
                 Want::Field(_) => self.attempt_field(inode, want),
                 Want::Both(value) => self.attempt_both(value),
+                Want::Undo(_) => self.attempt_undo(inode, want),
                 Want::Record(_) | Want::Remove(_) => self.attempt_record(inode, want),
             };
             match attempt {
@@ -165,6 +208,50 @@ impl Thread {
         }
     }
 
+    /// The owner's look: what is active over what is sealed over what is verified. As a reader, of an inode
+    /// that this session does not own.
+    pub fn look_at_own(&self, inode: InodeNumber) {
+        let promised = self.ledger.acknowledged(inode);
+        let (memory, header) = (&self.memory, self.memory.header(inode));
+        let values = loop {
+            wait_unmarked(header);
+            let Ok(expected) = self.expected(header) else {
+                return self.look(inode);
+            };
+            let Some(sequence) = header.read_begin() else {
+                spin_hint();
+                continue;
+            };
+            let (sealed, slot) = (header.sealed(), sealed_slot(header));
+            let active_slot = header.branch_slot() as usize;
+            let verified = memory.verified(inode);
+            let values = (0..verified.present.len()).filter(|&value| verified.holds(value));
+            let mut values: BTreeSet<usize> = values.collect();
+            let delta = |fold, slot| memory.delta_of(self.session, inode, fold, slot);
+            let is_seen = sealed != 0 && self.mutation != Mutation::DropsSealedEarly;
+            let below = is_seen.then(|| delta(sealed, slot)).flatten();
+            let above = delta(expected.fold, active_slot);
+            if !expected.still_holds(header)
+                || header.sealed() != sealed
+                || !header.read_end(sequence)
+            {
+                continue;
+            }
+            for words in [below, above].into_iter().flatten() {
+                for effect in words.iter().filter_map(|&(_, word)| Effect::of(word)) {
+                    match effect {
+                        Effect::Add(value) => drop(values.insert(value)),
+                        Effect::Remove(value) => drop(values.remove(&value)),
+                        Effect::AddToBoth(_) | Effect::Partner(_) => {}
+                    }
+                }
+            }
+            break values;
+        };
+        let values: Vec<usize> = values.into_iter().collect();
+        self.ledger.check_seen(inode, &promised, &values);
+    }
+
     fn still_holds(&self, expected: &Expected, header: &LiveHeader) -> bool {
         if self.mutation == Mutation::LoadsFoldNumberFirst {
             let fold = header.fold();
@@ -210,6 +297,7 @@ impl Thread {
             Place::Tail { thread, index } => &arena.tails[thread][index],
         }
         .store(word, Ordering::Release);
+        self.may_fail();
         let stands = self.mutation == Mutation::NoSecondCheck || self.still_holds(expected, header);
         if self.mutation != Mutation::LeavesBeforePublishing {
             self.slot().leave();
@@ -371,12 +459,82 @@ impl Thread {
             thread: self.thread,
             index: self.take_place(),
         };
-        let word = record(effect, inode, expected.fold);
-        let result = self.publish(inode, &expected, effect, word, place);
+        let result = self.publish_record(inode, &expected, effect, place);
         if let (Ok(Straddled::Missed), Effect::Remove(value)) = (&result, effect) {
             self.ledger.notes().claimed.remove(&value);
         }
         self.done(inode, effect, result)
+    }
+
+    /// Publishes a record in the thread's tail, and remembers it.
+    fn publish_record(
+        &self,
+        inode: InodeNumber,
+        expected: &Expected,
+        effect: Effect,
+        place: Place,
+    ) -> Result<Straddled, Errno> {
+        let fold = expected.fold;
+        let word = record(effect, inode, fold);
+        let result = self.publish(inode, expected, effect, word, place);
+        if let Place::Tail { index, .. } = place {
+            self.used.borrow_mut().push((index, inode, fold));
+            if let (Ok(Straddled::NotFolded | Straddled::Included), Effect::Add(value)) =
+                (&result, effect)
+            {
+                self.added.borrow_mut().push(Added {
+                    inode,
+                    value,
+                    index,
+                    fold,
+                });
+            }
+        }
+        result
+    }
+
+    fn attempt_undo(&self, inode: InodeNumber, want: Want) -> Result<(), Fix> {
+        let last = self.added.borrow().last().copied();
+        let Some(added) = last.filter(|added| added.inode == inode) else {
+            return self.attempt_record(inode, want);
+        };
+        let header = self.memory.header(inode);
+        let expected = self.expected(header)?;
+        self.begin(&expected, header)?;
+        self.ledger.notes().claimed.insert(added.value);
+        let is_active = added.fold == expected.fold;
+        let by_place = self.mutation == Mutation::EditsSealedInPlace;
+        let result = if is_active || by_place && added.fold == header.sealed() {
+            let place = Place::Tail {
+                thread: self.thread,
+                index: added.index,
+            };
+            let effect = Effect::Add(added.value);
+            let result = self.publish(inode, &expected, effect, 0, place);
+            if matches!(result, Ok(Straddled::NotFolded | Straddled::Included)) {
+                self.ledger.retract(inode, effect);
+            }
+            result
+        } else {
+            let place = Place::Tail {
+                thread: self.thread,
+                index: self.take_place(),
+            };
+            let effect = Effect::Remove(added.value);
+            let result = self.publish_record(inode, &expected, effect, place);
+            if matches!(result, Ok(Straddled::NotFolded | Straddled::Included)) {
+                self.ledger.acknowledge(inode, effect);
+                self.may_fail();
+            }
+            result
+        };
+        match result.expect("the controller answers every question about a fold copy") {
+            Straddled::NotFolded | Straddled::Included => {
+                self.added.borrow_mut().pop();
+                Ok(())
+            }
+            Straddled::Missed => Err(Fix::Again),
+        }
     }
 
     /// What to do to an inode just found to be this session's, so that the verified state has
@@ -408,6 +566,7 @@ impl Thread {
         match result.expect("the controller answers every question about a fold copy") {
             Straddled::NotFolded | Straddled::Included => {
                 self.ledger.acknowledge(inode, effect);
+                self.may_fail();
                 Ok(())
             }
             Straddled::Missed => Err(Fix::Again),
@@ -418,9 +577,11 @@ impl Thread {
 impl Want {
     fn value(self) -> usize {
         match self {
-            Want::Field(value) | Want::Record(value) | Want::Both(value) | Want::Remove(value) => {
-                value
-            }
+            Want::Field(value)
+            | Want::Record(value)
+            | Want::Both(value)
+            | Want::Remove(value)
+            | Want::Undo(value) => value,
         }
     }
 }

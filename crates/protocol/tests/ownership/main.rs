@@ -16,7 +16,9 @@
 //!   owner's delta, and nothing else is; nothing is folded twice;
 //! * who recalls or acquires an inode sees all that had been promised before;
 //! * a versioned read never sees a half-applied state;
-//! * every request is answered, however often the controller goes to sleep.
+//! * every request is answered, however often the controller goes to sleep;
+//! * where folds seal: an owner finds all that it has done, in the active delta, the sealed one or the verified
+//!   state; and whenever the machine fails or the controller dies, what was promised is recovered, once ([`image`]).
 //!
 //! What is not: weak memory. The checker is sequentially consistent, so it says nothing of the
 //! `membarrier` that stands between mark and snapshot. Time is not modelled either: that folds
@@ -28,6 +30,7 @@
 #![cfg(shuttle)]
 
 mod controller;
+mod image;
 mod ledger;
 mod libfs;
 mod memory;
@@ -52,6 +55,12 @@ const fn remove(inode: u32, value: usize) -> Action {
 const fn both(value: usize) -> Action {
     Action::Operate(1, Want::Both(value))
 }
+const fn undo(inode: u32, value: usize) -> Action {
+    Action::Operate(inode, Want::Undo(value))
+}
+const fn look_at_own(inode: u32) -> Action {
+    Action::LookAtOwn(inode)
+}
 const fn commit(inode: u32) -> Action {
     Action::Commit(inode, false)
 }
@@ -71,6 +80,7 @@ const READER: Scenario = Scenario {
     ],
     rings: None,
     refusals: 1,
+    seals: false,
     mutation: Mutation::None,
 };
 
@@ -83,6 +93,7 @@ const WRITERS: Scenario = Scenario {
     ],
     rings: None,
     refusals: 1,
+    seals: false,
     mutation: Mutation::None,
 };
 
@@ -95,6 +106,7 @@ const SLOTS: Scenario = Scenario {
     ],
     rings: None,
     refusals: 0,
+    seals: false,
     mutation: Mutation::None,
 };
 
@@ -108,6 +120,7 @@ const PAIRS: Scenario = Scenario {
     ],
     rings: None,
     refusals: 1,
+    seals: false,
     mutation: Mutation::None,
 };
 
@@ -117,6 +130,7 @@ const ONE_READER: Scenario = Scenario {
     sessions: &[&[&[record(1, 0)]], &[&[look(1), look(1)]]],
     rings: None,
     refusals: 0,
+    seals: false,
     mutation: Mutation::None,
 };
 /// The second operation can straddle a fold that has something to fold.
@@ -161,7 +175,66 @@ const RINGS: Scenario = Scenario {
     ],
     rings: Some(1),
     refusals: 0,
+    seals: false,
     mutation: Mutation::None,
+};
+
+/// An owner goes on beside what is sealed: adds, takes back what it has added, and looks. A reader has it folded.
+const SEALED: Scenario = Scenario {
+    inodes: 1,
+    sessions: &[
+        &[
+            &[record(1, 0), commit(1), undo(1, 1), record(1, 2)],
+            &[record(1, 3), look_at_own(1), undo(1, 4)],
+        ],
+        &[&[look(1), look(1)]],
+    ],
+    rings: None,
+    refusals: 1,
+    seals: true,
+    mutation: Mutation::None,
+};
+/// The same by fields of branches, whose slots come and go.
+const SEALED_SLOTS: Scenario = Scenario {
+    sessions: &[
+        &[
+            &[field(1, 0), commit(1), field(1, 1)],
+            &[field(1, 2), look_at_own(1)],
+        ],
+        &[&[look(1), field(1, 3)]],
+    ],
+    ..SEALED
+};
+/// Operations on two inodes are sealed together.
+const SEALED_PAIRS: Scenario = Scenario {
+    inodes: 2,
+    sessions: &[
+        &[
+            &[both(0), commit(1), record(2, 1)],
+            &[both(2), record(2, 3)],
+        ],
+        &[&[look(2), look(1)]],
+    ],
+    ..SEALED
+};
+/// One thread, and a fold at its own wish.
+const ONE_SEAL: Scenario = Scenario {
+    sessions: &[&[&[record(1, 0), undo(1, 1), record(1, 2)], &[commit(1)]]],
+    refusals: 0,
+    ..SEALED
+};
+const ONE_SEALED_LOOK: Scenario = Scenario {
+    sessions: &[&[&[record(1, 0), look_at_own(1)], &[commit(1)]]],
+    ..ONE_SEAL
+};
+const ONE_SEALED_SLOT: Scenario = Scenario {
+    sessions: &[&[&[field(1, 0), field(1, 1)], &[commit(1)]]],
+    ..ONE_SEAL
+};
+const ONE_SEALED_PAIR: Scenario = Scenario {
+    inodes: 2,
+    sessions: &[&[&[both(0), record(2, 1)], &[commit(1)]]],
+    ..ONE_SEAL
 };
 
 fn number(variable: &str, default: usize) -> usize {
@@ -210,6 +283,7 @@ fn check(scenario: Scenario, weight: usize) {
 
 /// An operation that returned is not there.
 const LOST: &[&str] = &["what was promised", "is not there"];
+const LOST_BY_FAILURE: &[&str] = &["not there after a failure", "undone by a failure"];
 const TWICE: &[&str] = &["folded twice", "folded and in the delta"];
 const HALF_APPLIED: &[&str] = &["half-applied state"];
 const HALF_DONE: &[&str] = &["can never be folded"];
@@ -259,6 +333,21 @@ fn pairs_stay_together() {
 fn no_request_is_lost() {
     // A request through a ring takes many more steps than the rest.
     check(RINGS, 4);
+}
+
+#[test]
+fn owners_go_on_beside_what_is_sealed() {
+    check(SEALED, 2);
+}
+
+#[test]
+fn slots_of_what_is_sealed_come_and_go() {
+    check(SEALED_SLOTS, 2);
+}
+
+#[test]
+fn pairs_are_sealed_together() {
+    check(SEALED_PAIRS, 4);
 }
 
 #[test]
@@ -364,4 +453,59 @@ fn finds_no_sequence() {
 #[test]
 fn finds_sleeping_without_looking() {
     finds(Mutation::SleepsWithoutLooking, RINGS, ASLEEP);
+}
+
+#[test]
+fn finds_records_of_what_is_sealed_edited_in_place() {
+    finds(Mutation::EditsSealedInPlace, ONE_SEAL, LOST);
+}
+
+#[test]
+fn finds_pages_of_what_is_sealed_reused() {
+    finds(Mutation::ReusesPagesOfSealed, ONE_SEAL, LOST_BY_FAILURE);
+}
+
+#[test]
+fn finds_what_is_sealed_taken_for_folded() {
+    finds(Mutation::DropsSealedEarly, ONE_SEALED_LOOK, LOST);
+}
+
+#[test]
+fn finds_unmarking_before_the_seal() {
+    finds(Mutation::UnmarksBeforeSeal, ONE_SEAL, LOST);
+}
+
+#[test]
+fn finds_a_seal_in_two_steps() {
+    finds(Mutation::SealsWithoutJournal, ONE_SEAL, LOST_BY_FAILURE);
+}
+
+#[test]
+fn finds_slot_of_what_is_sealed_reused() {
+    finds(Mutation::SealsInPlace, ONE_SEALED_SLOT, LOST_BY_FAILURE);
+}
+
+#[test]
+fn finds_the_other_half_not_sealed() {
+    finds(Mutation::SealsOneOfTwo, ONE_SEALED_PAIR, LOST);
+}
+
+#[test]
+fn finds_unsealing_before_applying() {
+    finds(Mutation::UnsealsBeforeApplying, ONE_SEALED_LOOK, LOST);
+}
+
+#[test]
+fn finds_a_next_controller_that_forgets_what_is_sealed() {
+    finds(Mutation::NextForgetsSealed, ONE_SEAL, LOST);
+}
+
+#[test]
+fn finds_recovery_in_the_wrong_order() {
+    finds(Mutation::RecoversActiveFirst, ONE_SEAL, LOST_BY_FAILURE);
+}
+
+#[test]
+fn finds_recovery_that_forgets_what_is_sealed() {
+    finds(Mutation::RecoveryForgetsSealed, ONE_SEAL, LOST_BY_FAILURE);
 }

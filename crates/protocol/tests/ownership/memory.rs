@@ -63,7 +63,7 @@ impl Effect {
 /// Verified state of an inode: which values it holds, and what says so a second time, so that a
 /// half-applied state can be told.
 pub struct Verified {
-    present: Vec<AtomicU64>,
+    pub present: Vec<AtomicU64>,
     count: AtomicU64,
     sum: AtomicU64,
 }
@@ -115,6 +115,11 @@ impl Verified {
             return values;
         }
     }
+}
+
+/// Where the branch of the sealed delta is.
+pub fn sealed_slot(header: &LiveHeader) -> usize {
+    (header.state.load(Ordering::Acquire) >> 32) as usize
 }
 
 /// A branch slot: a tag that says whose it is, and fields whose stores publish. The fields bear
@@ -235,13 +240,33 @@ impl Memory {
         &self.verified[inode as usize - 1]
     }
 
-    /// The delta of an inode in an arena under its present header: each word that is part of it,
+    /// The active delta of an inode in an arena under its present header: each word that is part of it,
     /// with its place. `None` if there is none.
     pub fn delta(&self, session: usize, inode: InodeNumber) -> Option<Words> {
         let (fold, slot) = {
             let header = self.header(inode);
             (header.fold(), header.branch_slot() as usize)
         };
+        self.delta_of(session, inode, fold, slot)
+    }
+
+    /// The same of the sealed one.
+    pub fn sealed_delta(&self, session: usize, inode: InodeNumber) -> Option<Words> {
+        let header = self.header(inode);
+        match header.sealed() {
+            0 => None,
+            fold => self.delta_of(session, inode, fold, sealed_slot(header)),
+        }
+    }
+
+    /// The delta of an inode under a fold number, with its branch in this slot.
+    pub fn delta_of(
+        &self,
+        session: usize,
+        inode: InodeNumber,
+        fold: u64,
+        slot: usize,
+    ) -> Option<Words> {
         let arena = &self.arenas[session];
         let mut words = Vec::new();
         let branch = &arena.branches[slot];

@@ -7,7 +7,7 @@ use crate::memory::{Effect, Memory, Sizes};
 use crate::service::{Channel, Rings};
 use arck_core_state::InodeNumber;
 use shuttle::sync::Mutex;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// One thing that is done wrong, to see that the checker notices.
@@ -46,6 +46,27 @@ pub enum Mutation {
     ReusesSlotAtOnce,
     KeepsSequenceEven,
     SleepsWithoutLooking,
+    // Of what is sealed: in a LibFS.
+    /// A record of the sealed delta is taken back in its place.
+    EditsSealedInPlace,
+    ReusesPagesOfSealed,
+    /// Takes what is sealed for folded.
+    DropsSealedEarly,
+    // In the controller.
+    /// The owner goes on under the number that is being sealed.
+    UnmarksBeforeSeal,
+    /// In more than one step: a failure between finds a new number and nothing sealed.
+    SealsWithoutJournal,
+    /// The slot of what is sealed is that of what comes next, too.
+    SealsInPlace,
+    /// Of an operation on two inodes; the other goes on under its number.
+    SealsOneOfTwo,
+    UnsealsBeforeApplying,
+    /// The next controller, of what another one has sealed that died.
+    NextForgetsSealed,
+    // In a recovery after a failure of the machine.
+    RecoversActiveFirst,
+    RecoveryForgetsSealed,
 }
 
 /// What a thread does.
@@ -55,6 +76,8 @@ pub enum Action {
     /// Inode, and whether to give it up.
     Commit(InodeNumber, bool),
     Look(InodeNumber),
+    /// By who owns it, of what he has done.
+    LookAtOwn(InodeNumber),
 }
 
 /// A session's thread.
@@ -70,6 +93,8 @@ pub struct Scenario {
     pub rings: Option<usize>,
     /// Folds that may be refused.
     pub refusals: u32,
+    /// Folds may seal, and the machine may fail anywhere.
+    pub seals: bool,
     pub mutation: Mutation,
 }
 
@@ -106,7 +131,7 @@ impl Scenario {
             Arc::clone(&memory),
             Arc::clone(&ledger),
             self.mutation,
-            self.refusals,
+            (self.refusals, self.seals),
         );
         let mut service = None;
         let channel = match self.rings {
@@ -137,6 +162,9 @@ impl Scenario {
                     thread,
                     mutation: self.mutation,
                     tail: Cell::new(0),
+                    used: RefCell::default(),
+                    added: RefCell::default(),
+                    seals: self.seals,
                 };
                 threads.push(shuttle::thread::spawn(move || {
                     for action in *script {
@@ -144,6 +172,7 @@ impl Scenario {
                             Action::Operate(inode, want) => thread.operate(inode, want),
                             Action::Commit(inode, release) => thread.commit(inode, release),
                             Action::Look(inode) => thread.look(inode),
+                            Action::LookAtOwn(inode) => thread.look_at_own(inode),
                         }
                     }
                 }));
@@ -168,6 +197,8 @@ fn check_end(memory: &Memory, ledger: &Ledger, values: usize) {
     for inode in memory.inodes() {
         let header = memory.header(inode);
         assert!(!header.ownership().is_marked(), "a mark is left behind");
+        let sealed = header.sealed();
+        assert_eq!(sealed, 0, "what is sealed was forgotten, what was promised");
         let Some(owner) = (header.ownership().session() as usize).checked_sub(1) else {
             continue;
         };
