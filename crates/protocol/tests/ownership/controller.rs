@@ -71,7 +71,12 @@ fn effects(copies: &Copies) -> impl Iterator<Item = (InodeNumber, Effect)> {
 
 /// What has to come along.
 fn along(copies: &Copies) -> impl Iterator<Item = InodeNumber> {
-    let names_both = |effect| matches!(effect, Effect::AddToBoth(_) | Effect::Partner(_));
+    let names_both = |effect| {
+        matches!(
+            effect,
+            Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_)
+        )
+    };
     effects(copies)
         .filter(move |&(_, effect)| names_both(effect))
         .flat_map(|_| BOTH)
@@ -489,7 +494,7 @@ impl Controller {
                 .filter_map(|(inode, effect)| match effect {
                     Effect::Add(value) => Some((inode, value, true)),
                     Effect::Remove(value) => Some((inode, value, false)),
-                    Effect::AddToBoth(_) | Effect::Partner(_) => None,
+                    Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_) => None,
                 })
                 .collect(),
         }
@@ -534,7 +539,7 @@ impl Controller {
                     assert!(verified.holds(value), "inode {inode}: {value} is not there");
                     verified.set(value, false);
                 }
-                Effect::AddToBoth(_) | Effect::Partner(_) => {}
+                Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_) => {}
             }
         }
         for end in ends {

@@ -144,7 +144,7 @@ impl Image {
                             "inode {of}: {value} is not there after a failure"
                         );
                     }
-                    Effect::AddToBoth(_) | Effect::Partner(_) => {}
+                    Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_) => {}
                 }
             }
         }
@@ -190,7 +190,7 @@ pub fn check(memory: &Memory, ledger: &Ledger, mutation: Mutation) {
                 !image.verified.contains(&(inode, value)),
                 "inode {inode}: the acknowledged {effect:?} is undone by a failure"
             ),
-            Effect::AddToBoth(_) | Effect::Partner(_) => {}
+            Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_) => {}
         }
     }
 }

@@ -66,7 +66,7 @@ impl Ledger {
                     !values.contains(value),
                     "inode {inode}: the acknowledged {effect:?} is undone: {values:?}"
                 ),
-                Effect::AddToBoth(_) | Effect::Partner(_) => {}
+                Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_) => {}
             }
         }
     }

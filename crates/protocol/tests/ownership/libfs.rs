@@ -242,7 +242,7 @@ impl Thread {
                     match effect {
                         Effect::Add(value) => drop(values.insert(value)),
                         Effect::Remove(value) => drop(values.remove(&value)),
-                        Effect::AddToBoth(_) | Effect::Partner(_) => {}
+                        Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_) => {}
                     }
                 }
             }
@@ -311,7 +311,9 @@ impl Thread {
             let is_there = match effect {
                 Effect::Add(value) => values.contains(&value),
                 Effect::Remove(value) => !values.contains(&value),
-                Effect::AddToBoth(_) | Effect::Partner(_) => unreachable!("not published here"),
+                Effect::AddToBoth(_) | Effect::Partner(_) | Effect::Gone(_) => {
+                    unreachable!("not published here")
+                }
             };
             return Ok(if is_there {
                 Straddled::Included
@@ -510,7 +512,8 @@ impl Thread {
                 index: added.index,
             };
             let effect = Effect::Add(added.value);
-            let result = self.publish(inode, &expected, effect, 0, place);
+            let gone = record(Effect::Gone(added.value), inode, added.fold);
+            let result = self.publish(inode, &expected, effect, gone, place);
             if matches!(result, Ok(Straddled::NotFolded | Straddled::Included)) {
                 self.ledger.retract(inode, effect);
             }

@@ -20,6 +20,8 @@ pub enum Effect {
     AddToBoth(usize),
     /// In the delta of [`BOTH`]`[1]`: a fold has to take the other one along. Changes nothing.
     Partner(usize),
+    /// Nothing any more: what stood there has been taken back.
+    Gone(usize),
 }
 
 /// The inodes that one operation changes together.
@@ -28,6 +30,8 @@ pub const BOTH: [InodeNumber; 2] = [1, 2];
 const REMOVES: u64 = 1 << 8;
 const ADDS_TO_BOTH: u64 = 2 << 8;
 const PARTNER: u64 = 3 << 8;
+const GONE: u64 = 4 << 8;
+const KINDS: u64 = 7 << 8;
 
 impl Effect {
     /// Never 0.
@@ -37,15 +41,17 @@ impl Effect {
             Effect::Remove(value) => (value as u64 + 1) | REMOVES,
             Effect::AddToBoth(value) => (value as u64 + 1) | ADDS_TO_BOTH,
             Effect::Partner(value) => (value as u64 + 1) | PARTNER,
+            Effect::Gone(value) => (value as u64 + 1) | GONE,
         }
     }
 
     pub fn of(word: u64) -> Option<Effect> {
         let value = ((word & 0xff) as usize).checked_sub(1)?;
-        Some(match word & PARTNER {
+        Some(match word & KINDS {
             0 => Effect::Add(value),
             REMOVES => Effect::Remove(value),
             ADDS_TO_BOTH => Effect::AddToBoth(value),
+            GONE => Effect::Gone(value),
             _ => Effect::Partner(value),
         })
     }
@@ -54,7 +60,7 @@ impl Effect {
     pub fn parts(self, inode: InodeNumber) -> Vec<(InodeNumber, Effect)> {
         match self {
             Effect::AddToBoth(value) => BOTH.map(|inode| (inode, Effect::Add(value))).to_vec(),
-            Effect::Partner(_) => Vec::new(),
+            Effect::Partner(_) | Effect::Gone(_) => Vec::new(),
             Effect::Add(_) | Effect::Remove(_) => vec![(inode, self)],
         }
     }
