@@ -138,11 +138,16 @@ impl Folding<'_> {
         }
     }
 
-    /// After a failure: what is sealed, and all that goes with it, waits marked until it can be applied.
+    /// After a failure: what goes with what is sealed waits marked until that can be applied. In what is sealed itself
+    /// the owner goes on, as behind the seal.
     fn unmark_unless_sealed(&mut self, owner: SessionNumber, set: &BTreeSet<InodeNumber>) {
-        match self.is_sealed(owner) {
-            true => self.finish_later(owner),
-            false => unmark(&self.sessions.state, set),
+        let session = self.sessions.all.get(&owner);
+        match session.map_or(&[][..], |session| &session.sealed) {
+            [] => unmark(&self.sessions.state, set),
+            sealed => {
+                unmark(&self.sessions.state, sealed);
+                self.finish_later(owner);
+            }
         }
     }
 

@@ -13,8 +13,8 @@
 //! * What is uncommitted in a sealed delta is marked before its directory's mark goes: its owner, who could end
 //!   it and use its number again, waits.
 //! * Nothing is sealed for which there may be no room: its pages are within the session's credits, and the
-//!   journal has room for the entry. Where applying fails all the same, everything stays marked, and it is
-//!   tried again ([`RETRY`]).
+//!   journal has room for the entry. Where applying fails all the same, all but the sealed directories stays
+//!   marked, and it is tried again ([`RETRY`]).
 //! * Recovery finds what is sealed in the headers, and folds it first; of a session that lives on, what was marked
 //!   stays so until then.
 

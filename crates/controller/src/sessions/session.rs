@@ -194,9 +194,9 @@ impl Session {
             .keep(pool, whose, control, flights, fold_copies);
     }
 
-    /// Whether there is anything to fold of an inode, as of now.
+    /// Whether there is anything to fold of an inode, as of now: an active delta, or a sealed one.
     pub fn has_branch(&self, number: InodeNumber, header: &HeaderCopy) -> bool {
-        self.branch(number, header).is_some()
+        header.sealed != 0 || self.branch(number, header).is_some()
     }
 
     /// An inode's branch, if there is one, as of now.
