@@ -7,6 +7,7 @@ mod common;
 use arck_controller::{Controller, Options};
 use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE};
 use arck_core_state::{FileKind, layout};
+use arck_protocol::Request;
 use common::check::{Tree, check};
 use common::{Client, ROOT, TestPool};
 use proptest::prelude::*;
@@ -91,9 +92,11 @@ impl Snapshots {
         (Snapshots { taken, armed }, options)
     }
 
-    /// Everything copied so far, checked one by one.
-    fn check_all(&self, mut expect: impl FnMut(&str, &Tree)) {
+    /// Everything copied so far, checked one by one; so many times directories were sealed.
+    fn check_all(&self, seals: usize, mut expect: impl FnMut(&str, &Tree)) {
         let taken = std::mem::take(&mut *self.taken.lock().unwrap());
+        let sealed = taken.iter().filter(|(point, _)| point == "sealed");
+        assert_eq!(sealed.count(), seals);
         assert!(!taken.is_empty());
         for (point, path) in taken {
             let tree = recover(&path);
@@ -156,24 +159,41 @@ fn every_point_of_a_commit_recovers() {
         assert_eq!(tree.paths.len(), 302);
         assert_eq!(tree.sizes["/f"], 601 * 4096);
     };
+    // What has no room for sure is not sealed.
+    let for_all = Request::MoreCredits {
+        pages: 20,
+        pressing: true,
+    };
+    client.done(&for_all);
     snapshots.armed.store(1, Ordering::SeqCst);
     client.commit(&[ROOT, directory, file], false);
     client.commit(&[file], true);
     client.acquire(&[file]);
     snapshots.armed.store(0, Ordering::SeqCst);
-    snapshots.check_all(|_, tree| all(tree));
+    snapshots.check_all(1, |_, tree| all(tree));
+
+    // A name goes, and nothing else is to be folded.
+    client.remove(directory, b"a long name, number 299");
+    client.done(&for_all);
+    snapshots.armed.store(1, Ordering::SeqCst);
+    client.commit(&[directory], false);
+    snapshots.armed.store(0, Ordering::SeqCst);
+    snapshots.check_all(1, |point, tree| {
+        assert_eq!(tree.paths.len(), 301, "{point}")
+    });
 
     // Now names go, and the directory with them.
-    for i in 0..300 {
+    for i in 0..299 {
         client.remove(directory, format!("a long name, number {i}").as_bytes());
     }
     client.truncate(file, 4096, 0);
+    client.done(&for_all);
     snapshots.armed.store(1, Ordering::SeqCst);
     client.commit(&[directory, file], false);
     client.remove(ROOT, b"d");
     client.commit_all(true);
     snapshots.armed.store(0, Ordering::SeqCst);
-    snapshots.check_all(|_, tree| {
+    snapshots.check_all(1, |_, tree| {
         assert!((1..=2).contains(&tree.paths.len()), "{:?}", tree.paths);
         assert_eq!(tree.sizes["/f"], 4096);
     });

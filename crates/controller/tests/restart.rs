@@ -376,7 +376,11 @@ fn what_was_being_allocated_when_the_controller_died_is_nobody_s_fault() {
 #[test]
 fn a_reader_sees_no_half_of_what_is_applied_again() {
     for point in ["journal written", "half applied"] {
-        let mut scene = Scene::new(dies_at(point, 3));
+        let mut scene = Scene::new(Options {
+            // Commits are counted.
+            seal_pages: usize::MAX,
+            ..dies_at(point, 3)
+        });
         let mut client = scene.client();
         let reader = scene.client();
         client.acquire(&[ROOT]);

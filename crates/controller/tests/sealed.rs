@@ -248,7 +248,11 @@ fn what_is_not_worth_it_or_nobody_would_go_on_with_is_not_sealed() {
         let request = asks(&mut client, directories);
         gate.armed.store(true, Ordering::SeqCst);
         let answer = client.ask(&request);
-        assert_eq!(gate.seals.load(Ordering::SeqCst), seals, "{what}: {answer:?}");
+        assert_eq!(
+            gate.seals.load(Ordering::SeqCst),
+            seals,
+            "{what}: {answer:?}"
+        );
         client.commit_all(true);
         client.goodbye();
         scene.end();
@@ -433,7 +437,11 @@ fn what_is_overwritten_behind_the_seal_is_set_aside_with_what_came_on_top() {
             assert_eq!(now.ownership.session(), 0, "{what}");
             // The number that its owner has last seen of its own.
             let lost = if goes_on { header.fold } else { header.sealed };
-            assert_eq!(client.header(d).evicted(), lost, "{what}, goes on {goes_on}");
+            assert_eq!(
+                client.header(d).evicted(),
+                lost,
+                "{what}, goes on {goes_on}"
+            );
             assert!(now.fold > header.fold);
             let (entries, _) = read_log(&scene.pool.path()).unwrap();
             let refused = entries
@@ -505,7 +513,10 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.directory).status();
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(&self.directory)
+            .status();
     }
 }
 
@@ -624,7 +635,9 @@ fn what_is_sealed_and_has_no_room_waits_for_it_and_its_owner_does_not() {
     };
     goes_on(&mut scene, b"beside");
     let number = scene.numbers.pop().unwrap();
-    scene.client.create_as(e, b"elsewhere", FileKind::File, number);
+    scene
+        .client
+        .create_as(e, b"elsewhere", FileKind::File, number);
     // What is sealed comes first: nothing else is folded, and nothing is set aside.
     let answer = scene.client.ask(&commit(&[e]));
     assert_eq!(answer, Response::Error(libc::ENOSPC));
@@ -640,7 +653,13 @@ fn what_is_sealed_and_has_no_room_waits_for_it_and_its_owner_does_not() {
     assert!(other.names(e).is_empty());
     assert_eq!(set_aside(&scene.pool.path()), 0);
     let now = scene.client.header(d).copy();
-    assert_eq!(now, HeaderCopy { ownership: now.ownership, ..sealed });
+    assert_eq!(
+        now,
+        HeaderCopy {
+            ownership: now.ownership,
+            ..sealed
+        }
+    );
     goes_on(&mut scene, b"behind others");
     scene.disk.make_room();
     let client = &scene.client;
@@ -652,4 +671,99 @@ fn what_is_sealed_and_has_no_room_waits_for_it_and_its_owner_does_not() {
     assert_eq!(other.names(e).len(), 1);
     let names = scene.names;
     assert_eq!(scene.end().paths.len(), names + 3);
+}
+
+/// # Regression
+/// Who looked within the owner's lease was shown what there was before, since nothing was active.
+#[test]
+fn who_looks_has_what_is_sealed_folded_as_soon_as_there_is_room() {
+    let scene = NoRoom::new();
+    let names = scene.other.names(scene.d).len();
+    scene.other.recall(&[scene.d]);
+    assert_eq!(scene.other.names(scene.d).len(), names, "there is no room");
+    scene.disk.make_room();
+    scene.other.recall(&[scene.d]);
+    assert_eq!(scene.other.names(scene.d).len(), scene.names);
+    assert!(!scene.is_sealed());
+    scene.end();
+}
+
+/// Whoever takes leave, or is cut off, with something sealed: it is folded with what came on top of it.
+#[test]
+fn what_is_sealed_is_folded_when_its_session_ends() {
+    for (says_goodbye, goes_on) in [(true, false), (true, true), (false, false), (false, true)] {
+        let mut scene = NoRoom::new();
+        if goes_on {
+            let number = scene.numbers.pop().unwrap();
+            scene
+                .client
+                .create_as(scene.d, b"beside", FileKind::File, number);
+            scene.names += 1;
+        }
+        scene.disk.make_room();
+        let NoRoom { client, other, .. } = scene;
+        match says_goodbye {
+            true => client.goodbye(),
+            false => drop(client),
+        }
+        wait_until("the end of the session", || {
+            other.header(scene.d).ownership().session() == 0
+        });
+        assert_eq!(other.names(scene.d).len(), scene.names);
+        assert_eq!(set_aside(&scene.pool.path()), 0);
+        drop(other);
+        scene.controller.stop().unwrap();
+        check(&scene.pool.path());
+    }
+}
+
+/// # Regression
+/// At the end of a session, what had room was taken away as well, since what is sealed came first and had none.
+#[test]
+fn what_has_no_room_when_its_session_ends_takes_nothing_else_along() {
+    let mut scene = NoRoom::new();
+    let (d, e) = (scene.d, scene.e);
+    let number = scene.numbers.pop().unwrap();
+    scene
+        .client
+        .create_as(e, b"elsewhere", FileKind::File, number);
+    let before = scene.other.names(d);
+    drop(scene.client);
+    let other = &scene.other;
+    wait_until("the end of the session", || {
+        [d, e]
+            .iter()
+            .all(|&number| other.header(number).ownership().session() == 0)
+    });
+    assert_eq!(other.header(d).sealed(), 0);
+    assert_eq!(other.names(d), before);
+    assert_eq!(other.names(e).len(), 1);
+    scene.disk.make_room();
+    drop(scene.other);
+    scene.controller.stop().unwrap();
+    check(&scene.pool.path());
+}
+
+/// What is overwritten while it waits for room waits no longer; all else is folded.
+#[test]
+fn what_is_overwritten_while_it_waits_for_room_is_taken_away() {
+    let mut scene = NoRoom::new();
+    let (d, e) = (scene.d, scene.e);
+    let number = scene.numbers.pop().unwrap();
+    scene
+        .client
+        .create_as(e, b"elsewhere", FileKind::File, number);
+    let sealed = scene.client.header(d).copy();
+    let before = scene.other.names(d);
+    edit_sealed_branch(&scene.client, &sealed.of_sealed().unwrap(), |branch| {
+        branch.tails[0] = u32::MAX;
+    });
+    scene.client.commit(&[e], false);
+    let now = scene.client.header(d);
+    assert_eq!((now.sealed(), now.ownership().session()), (0, 0));
+    assert_eq!(now.evicted(), sealed.sealed);
+    assert_eq!(scene.other.names(d), before);
+    assert_eq!(scene.other.names(e).len(), 1);
+    scene.disk.make_room();
+    scene.end();
 }

@@ -117,4 +117,13 @@ impl Access<'_> {
         self.folding().take_away(owner, inode, why);
         self.tighten(Vec::new());
     }
+
+    /// The same of all that is sealed: see [`Folding::take_away_sealed`].
+    pub fn take_away_sealed(&mut self, owner: SessionNumber, why: Errno) -> bool {
+        let had_any = self.folding().take_away_sealed(owner, why);
+        if had_any {
+            self.tighten(Vec::new());
+        }
+        had_any
+    }
 }

@@ -157,17 +157,18 @@ impl Folding<'_> {
                 other => return other,
             }
         }
-        self.take_away_sealed(owner);
+        self.take_away_sealed(owner, Errno::IO);
         Ok(())
     }
 
-    /// Takes all away that is sealed.
-    fn take_away_sealed(&mut self, owner: SessionNumber) {
-        while let Some(session) = self.sessions.all.get_mut(&owner)
-            && let Some(number) = session.sealed.pop()
-        {
-            self.take_away(owner, number, &Failure::Errno(Errno::IO));
+    /// Takes all away that is sealed; false if nothing is.
+    pub(crate) fn take_away_sealed(&mut self, owner: SessionNumber, why: Errno) -> bool {
+        let session = self.sessions.all.get(&owner);
+        let sealed = session.map_or(Vec::new(), |session| session.sealed.clone());
+        for &number in &sealed {
+            self.take_away(owner, number, &Failure::Errno(why));
         }
+        !sealed.is_empty()
     }
 
     /// Notes that it is to be tried again to fold what is sealed.

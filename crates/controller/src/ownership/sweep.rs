@@ -148,13 +148,16 @@ impl Owners<'_> {
     /// Of a session that ends: what cannot be folded.
     fn set_aside_at_end(&mut self, session: SessionNumber, number: InodeNumber) {
         // It is released with all else.
-        if self
-            .fold_or_take_away(session, number, After::Keep)
-            .is_err()
-        {
-            self.access()
-                .take_away(session, number, &Failure::Errno(Errno::NOSPC));
+        let folds = |owners: &mut Self| {
+            let folded = owners.fold_or_take_away(session, number, After::Keep);
+            folded.is_ok()
+        };
+        // What is sealed comes first, and there may be room for everything but that.
+        if folds(self) || self.access().take_away_sealed(session, Errno::NOSPC) && folds(self) {
+            return;
         }
+        self.access()
+            .take_away(session, number, &Failure::Errno(Errno::NOSPC));
     }
 
     /// Folds everything that a session owns, in one go. The first refusal is the answer; the rest is
