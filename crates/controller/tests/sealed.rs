@@ -215,7 +215,7 @@ fn a_header_says_what_is_sealed_of_its_directory() {
 #[test]
 fn what_is_not_worth_it_or_nobody_would_go_on_with_is_not_sealed() {
     type Asks = fn(&mut Client, [InodeNumber; 2]) -> Request;
-    let cases: [(&str, usize, u32, Asks); 6] = [
+    let cases: [(&str, usize, u32, Asks); 7] = [
         ("a directory", 1, 1, |_, [d, _]| commit(&[d])),
         ("two directories", 1, 1, |client, [d, e]| {
             client.create(e, b"g", FileKind::File);
@@ -226,6 +226,14 @@ fn what_is_not_worth_it_or_nobody_would_go_on_with_is_not_sealed() {
             Client::commit_request(&[d], true)
         }),
         ("no names", 1, 0, |_, [_, e]| commit(&[e])),
+        ("refused, and repaired", 1, 0, |client, [d, _]| {
+            let number = client.number();
+            client.create_as(d, b"v2", FileKind::File, number);
+            let answer = client.ask(&commit(&[d]));
+            assert!(matches!(answer, Response::Violation(_)), "{answer:?}");
+            client.remove(d, b"v2");
+            commit(&[d])
+        }),
         ("moved by the controller", 1, 0, |_, [_, e]| {
             Request::MoveDirectory {
                 from: ROOT,

@@ -171,9 +171,11 @@ impl Folding<'_> {
         !sealed.is_empty()
     }
 
-    /// Notes that it is to be tried again to fold what is sealed.
+    /// Notes that it is to be tried again to fold what is sealed: once, however often that was tried in vain.
     pub(super) fn finish_later(&mut self, owner: SessionNumber) {
-        self.folds.sealed.insert((Instant::now() + RETRY, owner));
+        if !self.folds.sealed.iter().any(|&(_, other)| other == owner) {
+            self.folds.sealed.insert((Instant::now() + RETRY, owner));
+        }
     }
 
     /// Tries to fold what is sealed, where that is due; whether anything was.
@@ -196,8 +198,30 @@ impl Folding<'_> {
 fn can_be_sealed(delta: &CopiedDelta) -> bool {
     let header = &delta.header;
     header.kind == HeaderKind::Alive
+        // It is no more when it is folded.
+        && !header.ownership.is_refused()
         && header.file_kind == Some(FileKind::Directory)
         && header.sealed == 0
         && delta.branch.attributes == 0
         && delta.branch.tails.iter().any(|&page| page != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::TestCore;
+
+    /// # Regression
+    /// Each attempt in vain left another one to come: a session that asked a thousand times had its controller try
+    /// for ever, and answer nobody.
+    #[test]
+    fn what_is_tried_in_vain_is_tried_again_once() {
+        let mut test = TestCore::new();
+        let [one, other] = [0, 0].map(|user| test.session(user, &[0]));
+        for _ in 0..3 {
+            test.core.folding().finish_later(one);
+            test.core.folding().finish_later(other);
+        }
+        let owners = test.core.folds.sealed.iter().map(|&(_, owner)| owner);
+        assert_eq!(owners.collect::<Vec<_>>(), [one, other]);
+    }
 }

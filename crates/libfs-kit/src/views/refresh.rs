@@ -341,13 +341,17 @@ impl Viewing<'_> {
     /// Whether what the view was made for is over, and its delta, if it has one, with it. Under
     /// the inode's lock: whatever was decided before it was taken may not be so any more.
     pub fn has_ended(&self, inode: &CachedInode, header: &LiveHeader) -> Attempt<bool> {
-        if header.ownership().is_marked() {
+        let (expected, ownership) = (inode.expected(), header.ownership());
+        if ownership.is_marked() {
             // Nobody knows yet.
             return Err(Need::Wait(inode.number()).into());
         }
-        // What has ended never comes back. What is sealed has not yet.
-        let is_sealed = header.sealed() != 0 && header.sealed() == inode.expected().fold;
-        Ok(!inode.expected().still_holds(header) && !is_sealed)
+        // What has ended never comes back. What is sealed has not yet: that is loaded behind the fold number, which is
+        // stored behind it.
+        let holds = ownership == expected.ownership && header.fold() == expected.fold;
+        let sealed = header.sealed();
+        let is_sealed = sealed != 0 && sealed == expected.fold;
+        Ok(!holds && !is_sealed)
     }
 
     /// Reads the verified inode into the view. Under the inode's lock.

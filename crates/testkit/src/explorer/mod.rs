@@ -58,6 +58,7 @@ pub const SUBJECTS: [Subject; 2] = [
             workloads::chains,
             workloads::taken_over,
             workloads::crosswise,
+            workloads::sealed,
             values::single,
             values::chains,
         ],

@@ -10,7 +10,7 @@
 use super::image::{Memory, WORDS, page_of};
 use super::model::{self, Clock, Held, Operation};
 use super::tree::Tree;
-use crate::connect;
+use crate::{Shorthand, connect};
 use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
 use arck_core_state::{FileKind, PAGE_SIZE};
 use arck_pm::PersistOption;
@@ -21,6 +21,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 /// Which session makes a call.
@@ -29,6 +33,9 @@ pub enum Who {
     First,
     /// A second session: what it touches is handed over.
     Second,
+    /// The first one, beside what it has done before: that is being folded, and the controller stands behind the
+    /// seal until a step of somebody else's. It has nothing to ask the controller for.
+    Beside,
 }
 
 /// A sequence of operations on a new pool.
@@ -96,6 +103,61 @@ impl Moment {
         })
     }
 }
+
+/// Stops the controller behind a seal.
+struct Gate {
+    is_armed: Arc<AtomicBool>,
+    sealed: Receiver<()>,
+    goes_on: Sender<()>,
+}
+
+/// A fold whose controller stands behind the seal.
+type Window<'scope> = ScopedJoinHandle<'scope, ()>;
+
+impl Gate {
+    fn new() -> (Gate, Arc<dyn Fn(&'static str) + Send + Sync>) {
+        let (says, sealed) = channel();
+        let (goes_on, heard) = channel();
+        let (says, heard) = (Mutex::new(says), Mutex::new(heard));
+        let is_armed = Arc::new(AtomicBool::new(false));
+        let switch = is_armed.clone();
+        let hook = move |point: &'static str| {
+            if point == "sealed" && switch.swap(false, Ordering::SeqCst) {
+                let told = says.lock().map(|says| says.send(()));
+                told.expect("no panic").expect("the recording");
+                let heard = heard.lock().expect("no panic").recv_timeout(PATIENCE);
+                heard.expect("what is done beside a seal ends");
+            }
+        };
+        let gate = Gate {
+            is_armed,
+            sealed,
+            goes_on,
+        };
+        (gate, Arc::new(hook))
+    }
+
+    /// Has a session folded, as far as the seal.
+    fn open<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        session: &'scope FileSystem,
+    ) -> Window<'scope> {
+        self.is_armed.store(true, Ordering::SeqCst);
+        let fold = scope.spawn(|| Shorthand::fold(session, false).expect("a fold"));
+        let sealed = self.sealed.recv_timeout(PATIENCE);
+        sealed.expect("what is folded is sealed");
+        fold
+    }
+
+    fn close(&self, window: Window<'_>) {
+        self.goes_on.send(()).expect("the controller waits");
+        window.join().expect("a fold");
+    }
+}
+
+/// Longer than any step.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Size of the pools.
 const POOL: u64 = 16 << 20;
@@ -176,7 +238,12 @@ pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Gr
         force: false,
     };
     mkfs(&path, &made, &mut |_, _| {}).expect("mkfs");
-    let controller = Controller::open(&path, options(shared))
+    let (gate, hook) = Gate::new();
+    let options = Options {
+        crash_hook: Some(hook),
+        ..options(shared)
+    };
+    let controller = Controller::open(&path, options)
         .and_then(Controller::spawn)
         .expect("a controller");
     let first = connect(&path);
@@ -195,23 +262,36 @@ pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Gr
         Moment::Start.put();
         let mut after = vec![tree.clone()];
         let mut clocks = Vec::new();
-        for (step, (who, operation)) in workload.steps.iter().enumerate() {
-            let [of_first, of_second] = &mut held;
-            let (session, held) = match who {
-                Who::First => (&first, of_first),
-                Who::Second => (&second, of_second),
-            };
-            clocks.push(make(session, held, operation, |done| {
-                if done {
-                    Moment::End(step).put();
-                } else {
-                    Moment::Begin(step).put();
+        std::thread::scope(|scope| {
+            let mut window = None;
+            for (step, (who, operation)) in workload.steps.iter().enumerate() {
+                let [of_first, of_second] = &mut held;
+                let (session, held) = match who {
+                    Who::First | Who::Beside => (&first, of_first),
+                    Who::Second => (&second, of_second),
+                };
+                match (*who, window.take()) {
+                    (Who::Beside, open) => {
+                        window = open.or_else(|| Some(gate.open(scope, &first)));
+                    }
+                    (_, Some(open)) => gate.close(open),
+                    _ => {}
                 }
-            }));
-            tree.apply(operation);
-            tree.observe(session);
-            after.push(tree.clone());
-        }
+                clocks.push(make(session, held, operation, |done| {
+                    if done {
+                        Moment::End(step).put();
+                    } else {
+                        Moment::Begin(step).put();
+                    }
+                }));
+                tree.apply(operation);
+                tree.observe(session);
+                after.push(tree.clone());
+            }
+            if let Some(open) = window {
+                gate.close(open);
+            }
+        });
         Moment::Stop.put();
         let is_held = !held.iter().all(Held::is_empty);
         assert!(!is_held, "{} leaves files open", workload.name);

@@ -152,6 +152,7 @@ pub(super) fn workload(steps: Vec<(Who, O)>, from: usize) -> Workload {
         .map(|(who, operation)| match who {
             Who::First => format!("{operation:?}"),
             Who::Second => format!("second session: {operation:?}"),
+            Who::Beside => format!("beside what is sealed: {operation:?}"),
         })
         .collect();
     Workload {
@@ -433,6 +434,52 @@ pub fn long_chains(_: Sets) -> Vec<Workload> {
     // A page of the index for each: the arena has to grow. Looked at from shortly before.
     let pages = (1..72).map(|index| (Who::First, O::Write("g", index << 21, 50, 20)));
     found.push(chain_of(pages.collect(), 58));
+    found
+}
+
+/// What an owner does in a directory that is sealed, with the names that it finds there.
+pub fn sealed(_: Sets) -> Vec<Workload> {
+    let sealed = [
+        vec![O::Rename("f", "r")],
+        vec![O::Unlink("f")],
+        vec![O::Rename("f", "d/r")],
+        vec![O::Rename("d/x", "r"), O::Unlink("l")],
+    ];
+    let beside = [
+        O::Create("b"),
+        O::MakeDirectory("d/b"),
+        O::Rename("r", "q"),
+        O::Rename("r", "f"),
+        O::Rename("d/r", "q"),
+        O::Rename("r", "d/q"),
+        O::Rename("g", "f"),
+        O::Unlink("r"),
+        O::Unlink("d/r"),
+        O::Unlink("g"),
+        O::Link("g", "h"),
+        O::RemoveDirectory("d/s"),
+    ];
+    let mut found = Vec::new();
+    for sealed in sealed {
+        let steps: Vec<_> = sealed.into_iter().map(|o| (Who::First, o)).collect();
+        let tree = steps
+            .iter()
+            .try_fold(base(), |tree, (_, o)| after(&tree, o));
+        let tree = tree.expect("it applies");
+        for one in beside.iter().filter(|one| applies(&tree, one)) {
+            let mut steps = steps.clone();
+            steps.push((Who::Beside, one.clone()));
+            if matches!(one, O::Create(_)) {
+                // Taken back, and the name given again.
+                steps.push((Who::Beside, O::Unlink("b")));
+                steps.push((Who::Beside, O::Rename("g", "b")));
+            }
+            // Behind it, and folded.
+            steps.push((Who::First, O::Create("n")));
+            steps.push((Who::First, O::Commit(false)));
+            found.push(workload(steps, 0));
+        }
+    }
     found
 }
 
