@@ -58,11 +58,10 @@ pub const SUBJECTS: [Subject; 2] = [
             workloads::chains,
             workloads::taken_over,
             workloads::crosswise,
-            workloads::sealed,
             values::single,
             values::chains,
         ],
-        long: &[workloads::long_chains],
+        long: &[workloads::long_chains, workloads::sealed],
         pairs: workloads::pairs,
     },
     Subject {

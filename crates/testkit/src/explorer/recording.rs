@@ -157,7 +157,7 @@ impl Gate {
 }
 
 /// Longer than any step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Size of the pools.
 const POOL: u64 = 16 << 20;

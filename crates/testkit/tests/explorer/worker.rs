@@ -4,7 +4,7 @@ use crate::{Depth, Share, depth, places};
 use arck_pm::record::Recording;
 use arck_testkit::explorer::explore::{Bounds, Explorer, Recovery, sites};
 use arck_testkit::explorer::image::Dropped;
-use arck_testkit::explorer::recording::{Group, Workload, record, record_life};
+use arck_testkit::explorer::recording::{Group, Who, Workload, record, record_life};
 use arck_testkit::explorer::{SUBJECTS, workloads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -13,6 +13,9 @@ const SEED: u64 = 20_261_122;
 
 /// Workloads that run on one pool.
 const GROUP: usize = 24;
+/// The same of those with steps beside what is sealed: so few that what a session gets when it comes is enough, since
+/// it has nobody to ask for more there.
+const BESIDE: usize = 3;
 
 /// One in so many recovered images is looked at by the whole-pool check too.
 const CHECKS: u64 = 100;
@@ -47,7 +50,10 @@ fn bounds(combinations: usize, stores: bool, nested: usize) -> Bounds {
 }
 
 fn in_groups(workloads: Vec<Workload>) -> impl Iterator<Item = Run> {
-    let groups: Vec<Vec<Workload>> = workloads.chunks(GROUP).map(<[_]>::to_vec).collect();
+    let is_beside = |workload: &Workload| workload.steps.iter().any(|(who, _)| *who == Who::Beside);
+    let (beside, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_beside);
+    let groups = others.chunks(GROUP).chain(beside.chunks(BESIDE));
+    let groups: Vec<Vec<Workload>> = groups.map(<[_]>::to_vec).collect();
     groups.into_iter().map(Run::Workloads)
 }
 
