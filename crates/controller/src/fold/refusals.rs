@@ -193,11 +193,14 @@ impl Folding<'_> {
                     sealed if sealed != 0 && !has_active => sealed,
                     _ => header.fold,
                 };
-                fold_copies.push(KeptFoldCopy {
+                // Somebody may be in the middle of an operation under the active number, too; what was lost last is
+                // what `evicted` tells below.
+                let active = (lost != header.fold).then_some(header.fold);
+                fold_copies.extend(active.into_iter().chain([lost]).map(|fold| KeptFoldCopy {
                     inode: number,
-                    fold: lost,
+                    fold,
                     kind: FoldCopy::Lost,
-                });
+                }));
                 if std::mem::take(&mut header.sealed) != 0 {
                     unsealed.push(std::mem::take(&mut header.sealed_slot));
                 }
