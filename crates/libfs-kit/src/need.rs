@@ -40,6 +40,8 @@ pub enum Need {
     BranchSlot(u32),
     /// Memory of the group's region: what a fold makes superfluous is free after it.
     Memory,
+    /// A directory's delta to be sealed, or folded: it has as many pages as it may have.
+    Seal(InodeNumber),
     /// A fold of these inodes (0 = none).
     Commit([InodeNumber; 2]),
     /// Counts of links to be those of one state: another thread may be at it.

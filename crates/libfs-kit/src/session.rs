@@ -243,6 +243,11 @@ impl Session {
         }
     }
 
+    /// Whether a submitted request is answered.
+    pub(crate) fn is_answered(&self, index: usize) -> bool {
+        ring::is_answered(self.control(), index)
+    }
+
     /// The answer to a submitted request: `wait` as long as for any other, or ETIMEDOUT if there
     /// is none yet.
     pub fn finish(&self, index: usize, wait: bool) -> Result<Response, Errno> {

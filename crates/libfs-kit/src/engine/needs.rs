@@ -17,9 +17,10 @@ use crate::ownership::{self, Owner};
 use crate::views::LAST;
 use crate::views::reuse::next_dead;
 use arck_core_state::InodeNumber;
-use arck_protocol::Request;
+use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// How often it is folded again where more delta pages than a few are in use after a fold: threads that
 /// were interrupted have published since, or are about to give back what was theirs.
@@ -31,6 +32,9 @@ const FEW_PAGES: u64 = 8;
 /// How long a thread sleeps that has found another between the change of a name and that of a
 /// count of links, where that has not run meanwhile: a few instructions.
 const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// How often is looked whether a delta is sealed, before its owner sleeps between looks.
+const SEAL_SPINS: u32 = 2000;
 
 /// Arena pages in use (16 MiB) at which a session folds by itself.
 const DELTA_PAGES_FOLD: u64 = 4096;
@@ -127,12 +131,69 @@ impl Engine<'_> {
                 drop(self.views.counts_lock.lock(slot.holder()));
                 self.run_local(|context| context.cut_counts())
             }
+            Need::Seal(number) => self.wait_for_seal(number),
             Need::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Need::Commit(numbers) => {
                 ownership::commit(session, some(numbers, &mut [0; 2], |_| Ok(true))?, false)
             }
         };
         met.map(|()| Met::Got)
+    }
+
+    /// Waits until a directory's delta is sealed, or over. What is sealed before it is folded first; then this session
+    /// may go on, while the controller folds what it has just sealed.
+    fn wait_for_seal(&self, number: InodeNumber) -> Result<(), Errno> {
+        let session = self.session;
+        let slot = session.thread()?.slot();
+        let header = session.header(number).ok_or(Errno::STALE)?;
+        let fold = header.fold();
+        let take = || {
+            let _locked = self.views.ahead_lock.lock(slot.holder());
+            self.views.ahead.swap(0, Ordering::Relaxed)
+        };
+        if let Some(index) = take().checked_sub(1) {
+            // Whatever the answer is, it may be asked once more.
+            let _ = session.finish(index as usize, true);
+        }
+        if header.fold() != fold {
+            return Ok(());
+        }
+        let inodes = InodeList::new(&[number]).ok_or(Errno::INVAL)?;
+        let release = false;
+        let index = session.submit(&Request::Commit { inodes, release })?;
+        let (mut rounds, mut since) = (0u32, None);
+        while header.fold() == fold {
+            if session.is_answered(index) {
+                // Folded, or not to be folded now: whoever asks and waits is told.
+                return match session.finish(index, false) {
+                    Ok(_) if header.fold() != fold => Ok(()),
+                    _ => ownership::commit(session, &[number], false),
+                };
+            }
+            rounds += 1;
+            match rounds < SEAL_SPINS {
+                true => std::hint::spin_loop(),
+                false => {
+                    if let Err(errno) = session.pause(*since.get_or_insert_with(Instant::now)) {
+                        let _ = session.finish(index, true);
+                        return Err(errno);
+                    }
+                }
+            }
+        }
+        // The next one who asks ahead finds the answer.
+        let mut left = Some(index);
+        {
+            let _locked = self.views.ahead_lock.lock(slot.holder());
+            if self.views.ahead.load(Ordering::Relaxed) == 0 {
+                self.views.ahead.store(index as u32 + 1, Ordering::Relaxed);
+                left = None;
+            }
+        }
+        if let Some(index) = left {
+            let _ = session.finish(index, true);
+        }
+        Ok(())
     }
 
     /// Numbers of inodes to be made: those of such as died, or more of the controller's.

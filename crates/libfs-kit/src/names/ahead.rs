@@ -3,7 +3,7 @@
 //! When a log shard has [`AHEAD`] pages, its directory is to be folded: the request is submitted, and nobody waits for
 //! the answer. What the owner does meanwhile goes into another delta. It waits only when that one has [`MOST`] pages,
 //! too, which is when the controller is slower than the owner for long: so neither the time of a fold grows
-//! without bound, nor that of a call.
+//! without bound, nor that of a call. Then it waits until the delta is sealed, not until it is folded.
 //!
 //! # Invariants
 //! * One request is under way at a time, of the session's: `ahead` of [`Views`](crate::views::Views), under `ahead_lock`.
@@ -13,30 +13,31 @@
 
 use super::Context;
 use crate::need::{Attempt, Need};
-use crate::views::{Directory, Shard};
+use crate::views::Directory;
+use crate::views::locks::InShard;
 use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// Pages of a shard with which a fold is asked for: a thousand names or so.
+/// Pages of a directory's shards with which a fold is asked for: a thousand names or so.
 const AHEAD: u32 = 32;
-/// Pages of a shard at most, before its owner waits for a fold.
-const MOST: u32 = 8 * AHEAD;
+/// Pages at most, before its owner waits: a storm of fifteen thousand names does not.
+const MOST: u32 = 16 * AHEAD;
 
 impl Context<'_> {
-    /// Before a shard gets one more page: waits for a fold first, if it has enough.
-    pub(super) fn expect_few_pages(&self, directory: Directory, shard: &Shard) -> Attempt<()> {
-        match shard.pages() < MOST {
+    /// Before a shard gets one more page: waits for a seal first, if it has enough.
+    pub(super) fn expect_few_pages(&self, directory: Directory, own: &InShard) -> Attempt<()> {
+        match own.shard.pages() < MOST / own.apart {
             true => Ok(()),
-            false => Err(Need::Commit([directory.number(), 0]).into()),
+            false => Err(Need::Seal(directory.number()).into()),
         }
     }
 
     /// A shard has got a page more: asks for a fold, if it is time.
     #[inline]
-    pub(super) fn fold_ahead(&self, directory: Directory, shard: &Shard) {
-        let pages = shard.pages();
-        if pages >= AHEAD && pages.is_multiple_of(AHEAD / 4) {
+    pub(super) fn fold_ahead(&self, directory: Directory, own: &InShard) {
+        let pages = own.shard.pages();
+        if pages >= AHEAD / own.apart && pages.is_multiple_of(AHEAD / 4) {
             self.ask_ahead(directory);
         }
     }

@@ -48,7 +48,7 @@ impl Context<'_> {
         let mut fresh = None;
         let adds = record.record().state & effect::ADD != 0;
         if !has_place(shard, &tail, record.record()) {
-            self.expect_few_pages(directory, shard)?;
+            self.expect_few_pages(directory, &own)?;
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock
@@ -90,7 +90,7 @@ impl Context<'_> {
         }
         shard.set_tail(tail, u32::from(fresh.is_some()));
         if fresh.is_some() {
-            self.fold_ahead(directory, shard);
+            self.fold_ahead(directory, &own);
         }
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((stored, stamp.stored));

@@ -195,7 +195,7 @@ impl Context<'_> {
         let mut branch = self.branch(directory.inode(), expected)?;
         let own = self.own_shard(directory);
         let shard = own.shard;
-        self.expect_few_pages(directory, shard)?;
+        self.expect_few_pages(directory, &own)?;
         let pages = self.take_pages_for(records)?;
         let mut tail = shard.tail();
         let mut sequence = shard.sequence.load(Ordering::Relaxed);
@@ -223,7 +223,7 @@ impl Context<'_> {
             shard.tail_first.store(first, Ordering::Relaxed);
         }
         shard.set_tail(tail, pages.len() as u32);
-        self.fold_ahead(directory, shard);
+        self.fold_ahead(directory, &own);
         shard.set_only_removes(false);
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((linked.stored, stamp.stored));
