@@ -169,6 +169,17 @@ impl<S: Sink> Look<'_, S> {
         if header.sequence > COUNTED_MAX {
             self.of_header(0, format!("sequence {:#x}", header.sequence));
         }
+        if header.sealed != 0 && !header.may_be_sealed() {
+            let detail = format!(
+                "sealed {:#x}, and no directory of a session's",
+                header.sealed
+            );
+            self.of_header(56, detail);
+        }
+        if header.sealed == 0 && header.sealed_slot() != 0 {
+            let detail = format!("slot {} of what is not sealed", header.sealed_slot());
+            self.of_header(40, detail);
+        }
         let session = header.ownership.session();
         if session != 0 {
             if header.branch_slot() as usize >= BRANCH_SLOTS as usize {

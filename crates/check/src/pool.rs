@@ -29,10 +29,12 @@ use crate::memory::{self, Memory};
 use arck_controller_state::journal::Target;
 use arck_controller_state::segments::{self, SEGMENT_ENTRY_SIZE, SegmentEntry, SegmentKind};
 use arck_controller_state::sessions::SessionEntry;
-use arck_core_state::header::HEADER_SIZE;
+use arck_core_state::arena::BRANCH_SLOTS;
+use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE, HeaderKind};
 use arck_core_state::superblock::Superblock;
 use arck_core_state::{
-    Geometry, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber, layout,
+    FileKind, Geometry, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages,
+    SegmentNumber, layout,
 };
 use replayed::{Beneath, Replayed, Words};
 use rustix::fd::OwnedFd;
@@ -79,6 +81,7 @@ pub(crate) struct Header {
     pub ownership: Ownership,
     pub identity: u64,
     pub state: u64,
+    pub sealed: u64,
 }
 
 impl Header {
@@ -93,6 +96,17 @@ impl Header {
     }
     pub fn file_kind(&self) -> u8 {
         (self.state >> 8) as u8
+    }
+    pub fn sealed_slot(&self) -> u32 {
+        (self.state >> 32) as u32
+    }
+    /// Whether it can have a sealed delta as it says: a living directory of a session's.
+    pub fn may_be_sealed(&self) -> bool {
+        self.kind() == HeaderKind::Alive as u8
+            && self.file_kind() == FileKind::Directory as u8
+            && self.ownership.session() != 0
+            && self.sealed <= COUNTED_MAX
+            && self.sealed_slot() < BRANCH_SLOTS
     }
 }
 
@@ -181,6 +195,7 @@ impl Pool {
             ownership: Ownership(word(24)),
             identity: word(32),
             state: word(40),
+            sealed: word(56),
         }
     }
 

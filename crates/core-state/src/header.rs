@@ -13,6 +13,7 @@
 //!   the step that makes the sealed delta verified state, while `sequence` is odd: who has seen an even
 //!   sequence behind that step sees that nothing is sealed any more.
 
+use crate::arena::branch_offset;
 use crate::cast;
 use crate::geometry::SessionNumber;
 use crate::inode::FileKind;
@@ -141,6 +142,15 @@ pub struct HeaderCopy {
 }
 
 impl HeaderCopy {
+    /// Whether it can have a sealed delta as it says: a living directory of a session's.
+    pub fn may_be_sealed(&self) -> bool {
+        self.kind == HeaderKind::Alive
+            && self.file_kind == Some(FileKind::Directory)
+            && self.ownership.session() != 0
+            && self.sealed <= COUNTED_MAX
+            && branch_offset(self.sealed_slot).is_some()
+    }
+
     /// The header as it was when its sealed delta was the active one; `None` where nothing is sealed.
     pub fn of_sealed(&self) -> Option<HeaderCopy> {
         (self.sealed != 0).then_some(HeaderCopy {

@@ -33,7 +33,7 @@ use crate::report::{Options, Report};
 use crate::{classes, survey};
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::arena::BRANCH_SLOTS;
-use arck_core_state::header::{COUNTED_MAX, HeaderKind, identity_word, state_word};
+use arck_core_state::header::{COUNTED_MAX, HeaderKind, SEALED_OFFSET, identity_word, state_word};
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{
     FileKind, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, Pages, SegmentNumber,
@@ -440,6 +440,14 @@ impl<'p, 'a> Repair<'p, 'a> {
             if slot >= BRANCH_SLOTS {
                 (ownership, slot) = (Ownership::SHARED, 0);
             }
+            let is_sealed = old.sealed != 0
+                && old.may_be_sealed()
+                && ownership != Ownership::SHARED
+                && saved.is_some_and(|saved| !saved.orphan && saved.kind == FileKind::Directory);
+            let (sealed, sealed_slot) = match is_sealed {
+                true => (old.sealed, old.sealed_slot()),
+                false => (0, 0),
+            };
             let words = match saved {
                 Some(saved) => {
                     let kind = if saved.orphan {
@@ -453,7 +461,7 @@ impl<'p, 'a> Repair<'p, 'a> {
                         fold,
                         ownership.0,
                         identity_word(saved.inode.generation, slot),
-                        state_word(kind, Some(saved.kind), 0),
+                        state_word(kind, Some(saved.kind), sealed_slot),
                     ]
                 }
                 None => {
@@ -496,6 +504,9 @@ impl<'p, 'a> Repair<'p, 'a> {
                 if word != before {
                     self.plan.set_header(number, offset, word);
                 }
+            }
+            if sealed != old.sealed {
+                self.plan.set_header(number, SEALED_OFFSET, sealed);
             }
         }
         for line in said {

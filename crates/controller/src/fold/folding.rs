@@ -379,7 +379,8 @@ impl Folding<'_> {
             return Ok(dying);
         };
         session.disown(&self.sessions.state.pool, &ended.released);
-        session.has_unsealed(ended.unsealed, straddled);
+        let may_store = straddled || session.live.is_none();
+        session.has_unsealed(ended.unsealed, may_store);
         if straddled {
             self.sessions.bound_fold_copies(owner);
         }

@@ -91,6 +91,13 @@ fn read(pool: &Pool, numbers: std::ops::Range<InodeNumber>) -> Found {
                 return found;
             }
         }
+        if copy.sealed != 0 && !copy.may_be_sealed() {
+            let sealed = copy.sealed;
+            found.damage = Some(format!(
+                "inode {number} is sealed ({sealed:#x}), and no directory of a session's"
+            ));
+            return found;
+        }
         found.highest_fold = found.highest_fold.max(copy.fold);
         if copy.sequence & 1 == 1 || copy.ownership != copy.ownership.bare() {
             found.half_changed.push(number);
