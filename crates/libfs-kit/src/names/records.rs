@@ -48,7 +48,9 @@ impl Context<'_> {
         let mut fresh = None;
         let adds = record.record().state & effect::ADD != 0;
         if !has_place(shard, &tail, record.record()) {
-            self.expect_few_pages(directory, &own)?;
+            if adds {
+                self.expect_few_pages(directory, &own)?;
+            }
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock
