@@ -160,7 +160,10 @@ impl Engine<'_> {
         }
         let inodes = InodeList::new(&[number]).ok_or(Errno::INVAL)?;
         let release = false;
-        let index = session.submit(&Request::Commit { inodes, release })?;
+        let Ok(index) = session.submit(&Request::Commit { inodes, release }) else {
+            // As many requests as there may be are under way: one more is waited for.
+            return ownership::commit(session, &[number], false);
+        };
         let (mut rounds, mut since) = (0u32, None);
         while header.fold() == fold {
             if session.is_answered(index) {

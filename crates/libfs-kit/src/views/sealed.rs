@@ -65,7 +65,10 @@ impl Viewing<'_> {
         expected: &Expected,
     ) -> Attempt<()> {
         let sealed = header.sealed();
-        if !expected.still_holds(header) {
+        // A directory that was refused since is looked at, too, as its session left it.
+        let ownership = header.ownership();
+        let is_owned = !ownership.is_marked() && ownership.bare() == expected.ownership;
+        if !is_owned || header.fold() != expected.fold {
             return Err(Need::Again.into());
         }
         if self.has_sealed_no_more(&directory, header) {
