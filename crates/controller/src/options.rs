@@ -53,6 +53,9 @@ pub struct Options {
     /// never.
     #[doc(hidden)]
     pub seal_pages: usize,
+    /// Delta pages from which on that is done before they are verified.
+    #[doc(hidden)]
+    pub seal_unverified_pages: usize,
     /// Called at named points of every commit; for tests that want a crash there.
     #[doc(hidden)]
     pub crash_hook: Option<CrashHook>,
@@ -75,6 +78,7 @@ impl Default for Options {
             slice: 512,
             // Small where tests run, so that they meet it.
             seal_pages: if cfg!(debug_assertions) { 1 } else { 8 },
+            seal_unverified_pages: if cfg!(debug_assertions) { 3 } else { 64 },
             crash_hook: None,
         }
     }

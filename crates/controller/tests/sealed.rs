@@ -1,5 +1,5 @@
 //! Sealed deltas, by hand: what the headers say of them, and what becomes of them when the controller dies behind
-//! a seal, when their owner writes where it must not, and when there is no room to apply them.
+//! a seal, when their owner writes where it must not, when they are refused, and when there is no room to apply them.
 
 mod common;
 
@@ -9,7 +9,7 @@ use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::directory::Dentry;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, HeaderCopy, InodeNumber};
-use arck_protocol::{Request, Response, ring};
+use arck_protocol::{InodeList, Request, Response, ring};
 use common::check::{Tree, check};
 use common::{Client, PATIENCE, ROOT, TestPool};
 use std::path::{Path, PathBuf};
@@ -483,6 +483,150 @@ fn what_is_overwritten_behind_the_seal_is_set_aside_with_what_came_on_top() {
             expected.sort_unstable();
             assert_eq!(paths(&tree), expected, "{what}");
         }
+    }
+}
+
+/// What is large is sealed before it is verified: what is refused then takes along what came on top of it, and nobody
+/// else waits for that. What is small is verified first, and may be repaired.
+#[test]
+fn what_was_sealed_unverified_and_is_refused_takes_along_what_came_on_top() {
+    for (seal_unverified_pages, by_reader) in [(1, false), (1, true), (100, false)] {
+        let is_sealed = seal_unverified_pages == 1;
+        let (gate, options) = Gate::new(None);
+        let scene = Scene::new(Options {
+            seal_unverified_pages,
+            ..options
+        });
+        let mut client = scene.client();
+        let [d, e] = begin(&mut client);
+        let [number, again, beside] = std::array::from_fn(|_| client.number());
+        // A name that is there.
+        client.create_as(d, b"v3", FileKind::File, again);
+        client.create(e, b"unhurt", FileKind::File);
+        gate.armed.store(true, Ordering::SeqCst);
+        if !is_sealed {
+            let answer = client.ask(&commit(&[d]));
+            assert!(matches!(answer, Response::Violation(_)), "{answer:?}");
+            assert_eq!(gate.seals.load(Ordering::SeqCst), 0);
+            client.remove(d, b"v3");
+            client.commit_all(true);
+            client.goodbye();
+            assert!(paths(&scene.end()).contains(&"/d/f"));
+            continue;
+        }
+        let reader = scene.client();
+        let slot = match by_reader {
+            false => client.submit(&commit(&[d])).unwrap(),
+            true => reader
+                .submit(&Request::Recall {
+                    inodes: InodeList::new(&[d]).unwrap(),
+                })
+                .unwrap(),
+        };
+        gate.sealed.recv_timeout(PATIENCE).unwrap();
+        let sealed = client.header(d).copy();
+        assert!(sealed.sealed != 0 && !sealed.ownership.is_marked());
+        go_on(&mut client, d, number);
+        gate.goes_on.send(()).unwrap();
+        match by_reader {
+            false => {
+                let answer = client.finish(slot);
+                assert!(matches!(answer, Response::Violation(_)), "{answer:?}");
+            }
+            true => assert_eq!(reader.finish(slot), Response::Done),
+        }
+        let now = client.header(d).copy();
+        assert_eq!((now.sealed, now.sealed_slot), (0, 0));
+        assert_eq!(now.ownership.session(), 0);
+        assert_eq!(client.header(d).evicted(), sealed.fold);
+        assert!(set_aside(&scene.pool.path()) >= 2);
+        for number in [number, again, beside] {
+            let header = client.header(number).copy();
+            assert_eq!(header.kind, HeaderKind::Granted);
+            assert!(!header.ownership.is_marked());
+        }
+        let names: Vec<_> = reader.names(d).into_keys().collect();
+        assert_eq!(names, [b"v0", b"v1", b"v2", b"v3"]);
+        client.overlay.retain(|(within, _), _| *within != d);
+        client.commit(&[e], true);
+        client.acquire(&[d]);
+        client.create_as(d, b"after", FileKind::File, again);
+        client.commit_all(true);
+        client.goodbye();
+        reader.goodbye();
+        let tree = scene.end();
+        let expected = BEFORE.iter().copied().chain(["/d/after", "/e/unhurt"]);
+        let mut expected: Vec<&str> = expected.collect();
+        expected.sort_unstable();
+        assert_eq!(paths(&tree), expected);
+    }
+}
+
+/// Between the seal and what follows it, others are served.
+#[test]
+fn who_asks_while_something_is_sealed_does_not_wait_until_it_is_folded() {
+    let (gate, options) = Gate::new(None);
+    let scene = Scene::new(Options {
+        seal_unverified_pages: 1,
+        ..options
+    });
+    let mut client = scene.client();
+    let [d, _] = begin(&mut client);
+    let other = scene.client();
+    gate.armed.store(true, Ordering::SeqCst);
+    let slot = client.submit(&commit(&[d])).unwrap();
+    gate.sealed.recv_timeout(PATIENCE).unwrap();
+    let numbers = other.submit(&Request::GrantInodes { count: 1 }).unwrap();
+    gate.goes_on.send(()).unwrap();
+    let mut was_sealed = false;
+    // It is answered before the other's is verified state.
+    while !ring::is_answered(other.control(), numbers) {
+        was_sealed = client.header(d).sealed() != 0;
+    }
+    assert!(was_sealed, "it waited for the fold");
+    assert_eq!(client.finish(slot), Response::Done);
+    assert!(matches!(other.finish(numbers), Response::Inodes(_)));
+    client.goodbye();
+    other.goodbye();
+    scene.end();
+}
+
+/// Names that go need no credits, so a session without any has what it has removed folded while it goes on.
+#[test]
+fn what_only_takes_names_away_is_sealed_without_credits() {
+    for adds in [false, true] {
+        let (gate, options) = Gate::new(None);
+        gate.goes_on.send(()).unwrap();
+        let scene = Scene::new(options);
+        let mut client = scene.client();
+        client.acquire(&[ROOT]);
+        for number in 0..3_000 {
+            client.create(ROOT, format!("{number}").as_bytes(), FileKind::File);
+            if number % 1_000 == 999 {
+                client.commit_all(false);
+            }
+        }
+        client.commit_all(false);
+        for number in 0..3_000 {
+            client.remove(ROOT, format!("{number}").as_bytes());
+        }
+        if adds {
+            // On more pages than there are credits for, by a session that asks for none.
+            for number in 0..2_500 {
+                client.create(ROOT, format!("{number}+").as_bytes(), FileKind::File);
+            }
+        }
+        let credits = &client.control().header.delta_credits;
+        let credits = credits.load(Ordering::SeqCst);
+        assert!(credits < 3_000 / 31, "{credits} credits");
+        gate.armed.store(true, Ordering::SeqCst);
+        let answer = client.ask(&commit(&[ROOT]));
+        assert_eq!(answer, Response::Done);
+        assert_eq!(gate.seals.load(Ordering::SeqCst), u32::from(!adds));
+        client.commit_all(true);
+        client.goodbye();
+        let left = if adds { 2_500 } else { 0 };
+        assert_eq!(paths(&scene.end()).len(), left);
     }
 }
 

@@ -94,7 +94,8 @@ impl Default for Courtesy {
     }
 }
 
-fn now() -> u64 {
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }

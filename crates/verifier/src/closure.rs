@@ -50,6 +50,11 @@ pub fn closure(
     wanted
 }
 
+/// The inodes that lose their last name by these deltas.
+pub fn removed_last(deltas: &[CopiedDelta], state: &impl VerifiedState) -> Vec<InodeNumber> {
+    lose_their_last_name(deltas, state, &mut Vec::new())
+}
+
 /// Inodes of which more verified names go than are left or come. Source directories of records are added to
 /// `wanted` on the way.
 ///

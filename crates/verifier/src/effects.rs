@@ -77,6 +77,26 @@ impl CopiedDelta {
             effects.adds().map(|placed| placed.record.inode).collect();
         named.into_iter().collect()
     }
+
+    /// The inodes to which records of the delta add names, be they killed since: as often as there are such records.
+    pub fn inodes_added(&self) -> impl Iterator<Item = InodeNumber> {
+        let records = placed_records(self);
+        let adds = records.filter(|placed| placed.has(effect::ADD));
+        adds.map(|placed| placed.record.inode)
+    }
+
+    /// How many of its pages hold something that adds to the verified state: names, or pages of a file.
+    pub fn pages_that_add(&self) -> usize {
+        let is_directory = self.branch.tails.iter().any(|&page| page != 0);
+        if !is_directory {
+            return self.pages.len();
+        }
+        let (inode, fold) = (self.inode, self.branch.fold);
+        let pages = self.pages.iter().filter(|&(&number, page)| {
+            records(page, number, inode, fold).any(|(_, record)| record.state & effect::ADD != 0)
+        });
+        pages.count()
+    }
 }
 
 /// The live records of a fold set.

@@ -54,7 +54,7 @@ mod tests;
 
 pub use by_number::ByNumber;
 pub use change::{ChangedName, Changes, Creation, InodeChange};
-pub use closure::closure;
+pub use closure::{closure, removed_last};
 pub use copy::{
     ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable, partners_of,
 };

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! * Order: mark every header of the set; heavy barrier; wait, bounded, for operations in
-//!   flight; copy; the same for what the copy says must come along; verify the copies; [seal](super::seal)
-//!   directories, if that is worth it; apply them
+//!   flight; copy; the same for what the copy says must come along; [seal](super::seal) directories, if there is
+//!   much to fold; verify the copies; seal directories now, if that is worth it and was not done; apply all
 //!   in one commit, which advances fold numbers and takes the marks away. What was copied while
 //!   operations were in flight is copied again.
 //! * Whatever happens, no mark is left behind, but where something is sealed that could not be applied yet.
@@ -25,7 +25,7 @@ use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::branch::BRANCH_SIZE;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{InodeNumber, PAGE_SIZE, cast};
+use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
@@ -58,6 +58,15 @@ pub(super) struct Copied {
     pub deltas: Vec<CopiedDelta>,
     /// Operations were still in flight when the copy was made.
     pub straddled: bool,
+    /// What directories name that were sealed, and is uncommitted: marked, as all of the set is.
+    pub born: Vec<InodeNumber>,
+}
+
+impl Copied {
+    /// Delta pages of it.
+    pub fn pages(&self) -> usize {
+        self.deltas.iter().map(|delta| delta.pages.len()).sum()
+    }
 }
 
 /// Whether directories may be sealed for a fold.
@@ -83,7 +92,35 @@ impl Folding<'_> {
             // Who is to lose the inode, or finds another beneath his delta, does not go on meanwhile.
             After::Release | After::Renew => Seals::Nothing,
         };
-        self.fold_set(owner, wanted, after, seals, |_, _| Ok(()))
+        let folded = self.fold_set(owner, wanted, after, seals, |_, _| Ok(()));
+        match folded {
+            Err(failure) if self.is_sealed(owner) => Err(self.refuse_sealed(owner, failure)),
+            folded => folded,
+        }
+    }
+
+    /// The first half of a [`fold`](Self::fold) that keeps all: where there is much to fold, it is sealed, and
+    /// [`finish_sealed`](Self::finish_sealed) is the other half. False if all is done.
+    pub fn begin_fold(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+    ) -> Result<bool, Failure> {
+        self.finish_sealed(owner)?;
+        let mut copied = self.copy_or_unmark(owner, wanted)?;
+        if copied.pages() >= self.sessions.options.seal_unverified_pages {
+            copied.born = self.seal(owner, &copied);
+            if self.is_sealed(owner) {
+                self.folds.begun.insert(owner, copied);
+                return Ok(true);
+            }
+        }
+        let after = After::Keep;
+        let folded = self.fold_copied(owner, wanted, after, Seals::Large, copied, |_, _| Ok(()));
+        match folded {
+            Err(failure) if self.is_sealed(owner) => Err(self.refuse_sealed(owner, failure)),
+            folded => folded.map(|()| false),
+        }
     }
 
     /// As [`fold`](Self::fold), with a change of the controller's own in the same atomic step;
@@ -108,20 +145,44 @@ impl Folding<'_> {
         seals: Seals,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<(), Failure> {
-        let copied = match self.mark_and_copy(owner, wanted) {
-            Ok(copied) => copied,
-            Err((set, failure)) => {
-                self.note_refusal(owner, &failure);
-                self.unmark_unless_sealed(owner, &set);
-                return Err(failure);
-            }
-        };
+        let mut copied = self.copy_or_unmark(owner, wanted)?;
+        if seals == Seals::Large && copied.pages() >= self.sessions.options.seal_unverified_pages {
+            copied.born = self.seal(owner, &copied);
+        }
+        self.fold_copied(owner, wanted, after, seals, copied, extra)
+    }
+
+    /// Marks and copies a set; takes its marks away if that fails.
+    fn copy_or_unmark(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+    ) -> Result<Copied, Failure> {
+        self.mark_and_copy(owner, wanted).map_err(|(set, failure)| {
+            self.note_refusal(owner, &failure);
+            self.unmark_unless_sealed(owner, &set);
+            failure
+        })
+    }
+
+    /// Verifies and applies what is marked and copied.
+    pub(super) fn fold_copied(
+        &mut self,
+        owner: SessionNumber,
+        wanted: &[InodeNumber],
+        after: After,
+        seals: Seals,
+        mut copied: Copied,
+        extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<(), Failure> {
         let set = copied.set.clone();
         let straddled = copied.straddled;
-        match self.apply_copied(owner, wanted, after, seals, copied, extra) {
+        let mut born = std::mem::take(&mut copied.born);
+        let applied = self.apply_copied(owner, wanted, after, seals, copied, &mut born, extra);
+        match applied {
             Ok(dying) => {
                 // Normally the commit has done it; but not for what stayed as it was.
-                unmark(&self.sessions.state, &set);
+                unmark(&self.sessions.state, set.iter().chain(&born));
                 if !dying.is_empty() {
                     // What operations still did to these is not in the copy.
                     let none = BTreeSet::new();
@@ -171,6 +232,7 @@ impl Folding<'_> {
             members: Vec::new(),
             deltas: Vec::new(),
             straddled: false,
+            born: Vec::new(),
         };
         let pages = match self.sessions.recovering {
             // What a session was granted when the machine failed may not be known.
@@ -228,8 +290,20 @@ impl Folding<'_> {
                 _ => closure(&copied.deltas, &self.sessions.state, owner),
             };
             self.folds.meter.add(begun, |m| &mut m.verify);
+            let state = &self.sessions.state;
+            // What loses its last name comes along for the names that its delta tells of. Whoever gives a file one after
+            // this is asked before it is freed, as any other owner is ([`super::orphans`]).
+            let says_something = |number| {
+                let header = state.header_copy(number);
+                header.is_some_and(|header| {
+                    header.file_kind == Some(FileKind::Directory)
+                        || session.has_branch(number, &header)
+                })
+            };
             let is_new = |set: &BTreeSet<InodeNumber>, number| {
-                session.owned.contains_key(&number) && !set.contains(&number)
+                session.owned.contains_key(&number)
+                    && !set.contains(&number)
+                    && says_something(number)
             };
             more.retain(|&number| is_new(&copied.set, number));
             if more.is_empty() {
@@ -272,6 +346,7 @@ impl Folding<'_> {
         after: After,
         seals: Seals,
         copied: Copied,
+        born: &mut Vec<InodeNumber>,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<Vec<InodeNumber>, Failure> {
         self.freeing().note_kept();
@@ -306,8 +381,9 @@ impl Folding<'_> {
             .map(|delta| delta.pages.len())
             .sum();
         let room = session.credits();
-        if seals == Seals::Large && folded as u64 <= room {
-            self.seal(owner, &copied, &changes);
+        let is_within = self.is_within_credits(owner, &copied);
+        if seals == Seals::Large && !self.is_sealed(owner) {
+            *born = self.seal(owner, &copied);
         }
         let kept_for_others = self.sessions.kept_for_others(owner);
         let pages_for_splits = self.sessions.pages_for_splits(owner, folded as u64);
@@ -340,7 +416,7 @@ impl Folding<'_> {
         } else {
             Weight::Fold
         };
-        if folded as u64 > room
+        if !is_within
             && change.has_allocated()
             && change.state.space.metadata_headroom() < kept_for_others
         {
@@ -370,6 +446,9 @@ impl Folding<'_> {
             return Err(errno.into());
         }
 
+        if folded >= self.sessions.options.seal_unverified_pages {
+            self.sessions.keep_in_credits(owner);
+        }
         self.sessions.state.clear_after_cuts(&resized);
         self.folds.touched.extend(touched);
         self.note_accepted(owner, &ended.accepted);

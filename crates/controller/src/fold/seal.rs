@@ -1,19 +1,22 @@
 //! Sealed deltas (DESIGN section 5): the owner of a directory goes on while what it has done there is folded.
 //!
-//! A fold marks its set, waits, copies and verifies. What takes longest, application, comes after the *seal*: in
+//! A fold marks its set, waits and copies. What takes longest, verification and application, comes after the *seal*: in
 //! one commit the header of each directory says under which number and in which slot its delta is sealed, and
 //! gets another number and slot, under which the owner goes on. Then its mark goes. All else of the set, and what
-//! the sealed deltas create, stays marked until the sealed deltas are verified state. (So what is sealed is
-//! a memtable, and what the owner goes on with another one.)
+//! the sealed deltas name that is uncommitted, stays marked until the sealed deltas are verified state. (So what is
+//! sealed is a memtable, and what the owner goes on with another one.)
+//!
+//! What is small is verified first, and sealed when it was found to be right: who is refused then can mend it, which he
+//! cannot when it is sealed.
 //!
 //! # Invariants
 //! * A sealed delta is whole: no operation was in flight when it was copied, and nobody publishes in it any more. It
-//!   is verified, and folded before anything else of its session.
+//!   is folded before anything else of its session. If it is refused, it goes with what came on top of it.
 //! * To the owner it is as good as verified: what it does now refers to what is sealed by name, never by place.
 //! * What is uncommitted in a sealed delta is marked before its directory's mark goes: its owner, who could end
 //!   it and use its number again, waits.
-//! * Nothing is sealed for which there may be no room: its pages are within the session's credits, and the
-//!   journal has room for the entry. Where applying fails all the same, all but the sealed directories stays
+//! * Nothing is sealed for which there may be no room: its pages that add something are within the session's credits,
+//!   and the journal has room for the entry. Where applying fails all the same, all but the sealed directories stays
 //!   marked, and it is tried again ([`RETRY`]).
 //! * Recovery finds what is sealed in the headers, and folds it first; of a session that lives on, what was marked
 //!   stays so until then.
@@ -29,8 +32,7 @@ use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
-use arck_verifier::{Changes, CopiedDelta};
-use foldhash::HashSet;
+use arck_verifier::{CopiedDelta, removed_last};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
@@ -49,32 +51,47 @@ impl Folding<'_> {
         session.is_some_and(|session| !session.sealed.is_empty())
     }
 
-    /// Seals the directories of a set that was copied and found to be right, if that is worth it and can be done,
-    /// and takes their marks away.
-    pub(super) fn seal(&mut self, owner: SessionNumber, copied: &Copied, changes: &Changes<'_>) {
-        let pages: usize = copied.deltas.iter().map(|delta| delta.pages.len()).sum();
-        let state = &mut self.sessions.state;
-        if pages < self.sessions.options.seal_pages || copied.straddled || state.pool.is_paged() {
-            return;
+    /// Whether the session has credits for what a set adds. Pages on which names only go need none.
+    pub(super) fn is_within_credits(&self, owner: SessionNumber, copied: &Copied) -> bool {
+        let room = self.sessions.all.get(&owner).map_or(0, |s| s.credits());
+        let adding = || copied.deltas.iter().map(CopiedDelta::pages_that_add);
+        copied.pages() as u64 <= room || adding().sum::<usize>() as u64 <= room
+    }
+
+    /// Seals the directories of a set that was copied, if that is worth it and can be done, and takes their marks away.
+    /// What they name and is uncommitted is marked: that, so that who is done with the set takes it away.
+    pub(super) fn seal(&mut self, owner: SessionNumber, copied: &Copied) -> Vec<InodeNumber> {
+        let pages = copied.pages();
+        if pages < self.sessions.options.seal_pages
+            || copied.straddled
+            || self.sessions.state.pool.is_paged()
+            || !self.is_within_credits(owner, copied)
+        {
+            return Vec::new();
         }
-        let removed: HashSet<InodeNumber> = changes.removed_directories.iter().copied().collect();
-        let mut sealed: Vec<(InodeNumber, u32)> = Vec::new();
+        let candidates = copied.deltas.iter().filter(|delta| can_be_sealed(delta));
+        // A directory that dies with the fold is no more when it is folded.
+        let dying = match copied.deltas.len() {
+            1 => Vec::new(),
+            _ => removed_last(&copied.deltas, &self.sessions.state),
+        };
+        let candidates = candidates.filter(|delta| !dying.contains(&delta.inode));
+        let candidates: Vec<&CopiedDelta> = candidates.collect();
+        let state = &mut self.sessions.state;
         let Some(session) = self.sessions.all.get_mut(&owner) else {
-            return;
+            return Vec::new();
         };
         // Nobody would go on.
         if session.live.is_none() || !session.sealed.is_empty() {
-            return;
+            return Vec::new();
         }
         let entry = pages as u64 * ENTRY_BYTES;
         let State { pool, journal, .. } = &mut *state;
         if entry > JOURNAL_BYTES || pool.with_room(|| journal.reserve(entry)).is_err() {
-            return;
+            return Vec::new();
         }
-        for delta in copied.deltas.iter().filter(|delta| can_be_sealed(delta)) {
-            if removed.contains(&delta.inode) {
-                continue;
-            }
+        let mut sealed: Vec<(InodeNumber, u32)> = Vec::new();
+        for delta in &candidates {
             let owned = session.owned.get_mut(&delta.inode);
             let spare = owned.and_then(|owned| owned.spare.take());
             if let Some(slot) = spare.or_else(|| session.take_slot().ok()) {
@@ -82,12 +99,20 @@ impl Folding<'_> {
             }
         }
         if sealed.is_empty() {
-            return;
+            return Vec::new();
         }
-        for creation in &changes.creations {
-            if let Some(header) = state.pool.header(creation.inode) {
-                mark(header);
-                stored(&header.ownership);
+        let mut born = Vec::new();
+        for delta in candidates {
+            for number in delta.inodes_added() {
+                let Some(header) = state.pool.header(number) else {
+                    continue;
+                };
+                let copy = header.copy();
+                if copy.kind == HeaderKind::Granted && copy.ownership.session() == owner {
+                    mark(header);
+                    stored(&header.ownership);
+                    born.push(number);
+                }
             }
         }
         let mut change = Change::new(state);
@@ -106,9 +131,11 @@ impl Folding<'_> {
             for &(_, slot) in &sealed {
                 session.arena.free_slot(slot);
             }
-            let created = changes.creations.iter().map(|creation| &creation.inode);
-            unmark(state, created);
-            return;
+            unmark(
+                state,
+                born.iter().filter(|number| !copied.set.contains(number)),
+            );
+            return Vec::new();
         }
         for &(number, slot) in &sealed {
             if let Some(owned) = session.owned.get_mut(&number) {
@@ -117,15 +144,19 @@ impl Folding<'_> {
             session.sealed.push(number);
         }
         state.crash_point("sealed");
+        born
     }
 
     /// Folds what is sealed of a session, if anything is.
     pub(crate) fn finish_sealed(&mut self, owner: SessionNumber) -> Result<(), Failure> {
-        let Some(session) = self.sessions.all.get(&owner) else {
+        let begun = self.folds.begun.remove(&owner);
+        if !self.is_sealed(owner) {
             return Ok(());
-        };
-        if session.sealed.is_empty() {
-            return Ok(());
+        }
+        if let Some(copied) = begun {
+            let (after, seals) = (After::Keep, Seals::Nothing);
+            let folded = self.fold_copied(owner, &[], after, seals, copied, |_, _| Ok(()));
+            return folded.map_err(|failure| self.refuse_sealed(owner, failure));
         }
         self.finish(owner)?;
         if let Some(session) = self.sessions.all.get(&owner) {
@@ -133,6 +164,17 @@ impl Folding<'_> {
             unmark(&self.sessions.state, session.owned.keys());
         }
         Ok(())
+    }
+
+    /// What is sealed was not folded: if that is since it was refused, it is taken away, with what came on top of it,
+    /// and the rest is folded.
+    pub(super) fn refuse_sealed(&mut self, owner: SessionNumber, failure: Failure) -> Failure {
+        if let Failure::Violation(violation) | Failure::Quiescing(violation) = &failure {
+            self.take_away(owner, violation.inode, &failure);
+            // Else it is tried again.
+            let _ = self.finish_sealed(owner);
+        }
+        failure
     }
 
     fn finish(&mut self, owner: SessionNumber) -> Result<(), Failure> {
@@ -144,8 +186,7 @@ impl Folding<'_> {
             }
             let folded = self.fold_set(owner, &sealed, After::Keep, Seals::Nothing, |_, _| Ok(()));
             match folded {
-                // It was right when it was sealed: its owner has written where it must not. What is refused
-                // takes along what came on top of it.
+                // What is refused takes along what came on top of it.
                 Err(failure @ (Failure::Violation(_) | Failure::Quiescing(_))) => {
                     let (Failure::Violation(violation) | Failure::Quiescing(violation)) = &failure
                     else {

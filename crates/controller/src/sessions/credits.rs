@@ -158,6 +158,15 @@ impl Sessions {
         }
     }
 
+    /// Gives a session that fills much the credits for as much again, so that it need not ask and wait: where there
+    /// is plenty.
+    pub fn keep_in_credits(&mut self, number: SessionNumber) {
+        let plenty = self.spare_pages() / PAGES_PER_DELTA_PAGE / 8;
+        if !self.recovering && plenty >= CREDITS_STEP {
+            self.raise_credits(number, 1);
+        }
+    }
+
     /// Raises a session's credits, at best by a step; false if it cannot fill `pages` more than it
     /// says it has filled.
     pub fn raise_credits(&mut self, number: SessionNumber, pages: u64) -> bool {

@@ -20,18 +20,18 @@ use arck_core_state::InodeNumber;
 use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How often it is folded again where more delta pages than a few are in use after a fold: threads that
 /// were interrupted have published since, or are about to give back what was theirs.
 const FOLDED_MAX: u32 = 50;
 /// Between two of these folds.
-const FOLDED_PAUSE: std::time::Duration = std::time::Duration::from_micros(200);
+const FOLDED_PAUSE: Duration = Duration::from_micros(200);
 const FEW_PAGES: u64 = 8;
 
 /// How long a thread sleeps that has found another between the change of a name and that of a
 /// count of links, where that has not run meanwhile: a few instructions.
-const LINKS_PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
+const LINKS_PAUSE: Duration = Duration::from_micros(50);
 
 /// How often is looked whether a delta is sealed, before its owner sleeps between looks.
 const SEAL_SPINS: u32 = 2000;
@@ -132,6 +132,11 @@ impl Engine<'_> {
                 self.run_local(|context| context.cut_counts())
             }
             Need::Seal(number) => self.wait_for_seal(number),
+            Need::Pause(microseconds) => {
+                arck_protocol::wait::sleep(Duration::from_micros(microseconds.into()));
+                self.views.go_on_without_pause();
+                Ok(())
+            }
             Need::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Need::Commit(numbers) => {
                 ownership::commit(session, some(numbers, &mut [0; 2], |_| Ok(true))?, false)

@@ -1,11 +1,13 @@
 //! Folding ahead: a directory that changes much is folded while its owner goes on (DESIGN section 5, *seal*).
 //!
 //! When a log shard has [`AHEAD`] pages, its directory is to be folded: the request is submitted, and nobody waits for
-//! the answer. What the owner does meanwhile goes into another delta. It waits only when that one has [`MOST`] pages,
-//! too, which is when the controller is slower than the owner for long: so neither the time of a fold grows
-//! without bound, nor that of a call. Then it waits until the delta is sealed, not until it is folded.
+//! the answer. What the owner does meanwhile goes into another delta. Where that one becomes large, too, the
+//! controller is slower than the owner, who then makes short pauses, the longer the larger it is, as stores do that
+//! merge sorted files behind their writers: so the time of a fold is bounded, for which others may have to wait, and
+//! that of a call. Where that does not help, since the controller does not come to it at all, he waits at [`MOST`] pages
+//! until the delta is sealed, not until it is folded.
 //!
-//! What only takes names away asks, and does not wait: it must be possible always.
+//! What only takes names away pauses, but does not wait: it must be possible always.
 //!
 //! # Invariants
 //! * One request is under way at a time, of the session's: `ahead` of [`Views`](crate::views::Views), under `ahead_lock`.
@@ -16,24 +18,55 @@
 use super::Context;
 use crate::need::{Attempt, Need};
 use crate::views::Directory;
+use crate::views::Views;
 use crate::views::locks::InShard;
+use arck_protocol::wait::now;
 use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// Pages of a directory's shards with which a fold is asked for: fifteen thousand names or so, so that what makes fewer
-/// has the processors for itself. Small where tests run, so that they meet it.
-const AHEAD: u32 = if cfg!(debug_assertions) { 32 } else { 512 };
+/// Pages of a directory's shards with which a fold is asked for: four thousand names or so. Small where tests run, so
+/// that they meet it.
+const AHEAD: u32 = if cfg!(debug_assertions) { 32 } else { 128 };
 /// Pages at most, before an owner who adds names waits.
 const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
+/// Microseconds of a pause for each page beyond [`AHEAD`], while what was sealed before is folded.
+const PAUSE: u32 = 4;
+/// No pause is shorter: whoever sleeps may find the processor taken.
+const PAUSE_LEAST: u32 = 64;
+/// None is longer.
+const PAUSE_MOST: u32 = 2_000;
+/// Nanoseconds between two pauses.
+const PACE: u64 = 250_000;
+
+impl Views {
+    /// A pause is over: there is none for some time.
+    pub(crate) fn go_on_without_pause(&self) {
+        self.paced.store(now() + PACE, Ordering::Relaxed);
+    }
+}
 
 impl Context<'_> {
-    /// Before a shard gets one more page: waits for a seal first, if it has enough.
-    pub(super) fn expect_few_pages(&self, directory: Directory, own: &InShard) -> Attempt<()> {
-        match own.shard.pages() < MOST / own.apart {
-            true => Ok(()),
-            false => Err(Need::Seal(directory.number()).into()),
+    /// Before a shard gets one more page: pauses or waits for a seal first, if it has enough. `adds`: names are added.
+    pub(super) fn expect_few_pages(
+        &self,
+        directory: Directory,
+        own: &InShard,
+        adds: bool,
+    ) -> Attempt<()> {
+        let pages = own.shard.pages() * own.apart;
+        if adds && pages >= MOST {
+            return Err(Need::Seal(directory.number()).into());
         }
+        let pause = pages.saturating_sub(AHEAD) * PAUSE;
+        let views = self.views;
+        if pause >= PAUSE_LEAST
+            && views.ahead.load(Ordering::Relaxed) != 0
+            && now() >= views.paced.load(Ordering::Relaxed)
+        {
+            return Err(Need::Pause(pause.min(PAUSE_MOST)).into());
+        }
+        Ok(())
     }
 
     /// A shard has got a page more: asks for a fold, if it is time.

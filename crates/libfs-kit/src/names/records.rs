@@ -48,9 +48,7 @@ impl Context<'_> {
         let mut fresh = None;
         let adds = record.record().state & effect::ADD != 0;
         if !has_place(shard, &tail, record.record()) {
-            if adds {
-                self.expect_few_pages(directory, &own)?;
-            }
+            self.expect_few_pages(directory, &own, adds)?;
             // What only takes names away makes room, and must be possible where there is none.
             let taken = match adds {
                 true => stock

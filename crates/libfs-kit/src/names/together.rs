@@ -195,7 +195,7 @@ impl Context<'_> {
         let mut branch = self.branch(directory.inode(), expected)?;
         let own = self.own_shard(directory);
         let shard = own.shard;
-        self.expect_few_pages(directory, &own)?;
+        self.expect_few_pages(directory, &own, true)?;
         let pages = self.take_pages_for(records)?;
         let mut tail = shard.tail();
         let mut sequence = shard.sequence.load(Ordering::Relaxed);

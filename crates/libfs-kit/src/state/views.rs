@@ -54,7 +54,9 @@ region_shared! {
         /// Slot of the request under way that folds ahead, plus one; 0 = none. Protected by `ahead_lock`.
         pub(crate) ahead: AtomicU32,
         pub(crate) ahead_lock: Lock,
-        pub(crate) dirty_line: [AtomicU64; 4],
+        /// Until when nobody pauses for it once more: nanoseconds of CLOCK_MONOTONIC, a hint.
+        pub(crate) paced: AtomicU64,
+        pub(crate) dirty_line: [AtomicU64; 3],
     }
 }
 
@@ -114,6 +116,7 @@ impl Views {
         ] {
             number.store(0, Ordering::Relaxed);
         }
+        self.paced.store(0, Ordering::Relaxed);
         self.reuse_first.store(Offset::NULL, Ordering::Relaxed);
         self.reuse_last.store(Offset::NULL, Ordering::Relaxed);
         self.begin(region, inode_count, slot)
