@@ -19,7 +19,9 @@
 //! | `webproxy` | small files as values: KVFS beside ArckFS |
 //! | `trees` | whole programs on trees of files |
 //! | `recovery` | until a pool with many files is served again |
-//! | `count`, `trace` | system calls for each operation, counted from outside by ptrace |
+//! | `loops`, `count` | a loop for each operation; its system calls, counted from outside |
+//! | `step` | what one operation does: instructions, cache lines, flushes, fences |
+//! | `trace` | looks at a child from outside, by ptrace |
 //! | `beside` | what the preload library costs calls that are not on the pool |
 //! | `start` | starting a program, memory and storage for each file |
 //! | `floor` | what the machine itself asks for: a system call, a fence, a copied page |
@@ -45,6 +47,7 @@ mod fxmark;
 mod groups;
 mod growth;
 mod latencies;
+mod loops;
 mod machine;
 mod measure;
 mod micro;
@@ -58,6 +61,7 @@ mod recovery;
 mod report;
 mod sharing;
 mod start;
+mod step;
 mod threads;
 mod trace;
 mod trees;
@@ -91,6 +95,8 @@ enum Command {
     Fxmark(fxmark::FxmarkArguments),
     /// Filebench's varmail, webproxy, webserver and fileserver
     Personalities(personalities::PersonalitiesArguments),
+    /// What one operation does: instructions, cache lines, flushes, fences
+    Step(step::StepArguments),
     /// System calls for each operation in the steady state
     Count(count::CountArguments),
     /// What the preload library costs calls that are not on the pool
@@ -116,6 +122,7 @@ enum Command {
 fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Some(Command::Report(arguments)) => all::main(&arguments),
+        Some(Command::Step(arguments)) => step::main(&arguments),
         Some(Command::Micro(arguments)) => micro::main(&arguments),
         Some(Command::Growth(arguments)) => growth::main(&arguments),
         Some(Command::Fold(arguments)) => fold::main(&arguments),

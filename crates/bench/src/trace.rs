@@ -11,7 +11,8 @@
 //!   call as it is redone, if it is, and the return from the signal; catches are told apart as
 //!   well.
 //! * A phase of steps ends with a signal that nobody else sends, since system calls are not seen in it. A
-//!   string instruction counts as often as it repeats.
+//!   string instruction counts as often as it repeats. Who wants to know more of the instructions than their number
+//!   looks at the thread before each of them ([`Look`]).
 
 use crate::outcome::Outcome;
 use std::collections::BTreeMap;
@@ -25,19 +26,26 @@ const END: u64 = u64::MAX;
 /// With the number of a phase: of steps.
 const STEPS: u64 = 1 << 32;
 
+/// Looks at the thread that is stepped through, which is stopped before an instruction.
+pub trait Look {
+    /// A phase begins; `places` is what the child gave with it.
+    fn begin(&mut self, phase: u64, process: libc::pid_t, places: [u64; 2]) -> Outcome<()>;
+    fn look(&mut self, process: libc::pid_t) -> Outcome<()>;
+}
+
 /// In the child: what follows belongs to phase `phase`.
 pub fn begin(phase: u64) {
-    mark(phase);
+    mark(phase, [0; 2]);
 }
 
 /// In the child: the phase is over.
 pub fn end() {
-    mark(END);
+    mark(END, [0; 2]);
 }
 
-/// In the child: this thread's instructions belong to phase `phase`.
-pub fn begin_steps(phase: u64) {
-    mark(phase | STEPS);
+/// In the child: this thread's instructions belong to phase `phase`; `places` is for who looks at them.
+pub fn begin_steps(phase: u64, places: [u64; 2]) {
+    mark(phase | STEPS, places);
 }
 
 /// In the child: the phase of steps is over.
@@ -53,9 +61,9 @@ pub fn end_steps() {
     };
 }
 
-fn mark(phase: u64) {
+fn mark(phase: u64, [first, second]: [u64; 2]) {
     // SAFETY: an unknown option: the kernel answers EINVAL and touches nothing.
-    unsafe { libc::syscall(libc::SYS_prctl, MARKER, phase, 0, 0, 0) };
+    unsafe { libc::syscall(libc::SYS_prctl, MARKER, phase, first, second, 0) };
 }
 
 /// What a phase did.
@@ -77,9 +85,22 @@ impl Counted {
 
 /// Runs a command to its end and counts, by phase.
 pub fn run(command: &mut Command) -> Outcome<BTreeMap<u64, Counted>> {
-    // SAFETY: ptrace(TRACEME) takes no pointers and may be called between fork and exec.
+    run_looking(command, None)
+}
+
+/// The same; `look` sees the thread before each instruction that is stepped through. Addresses are the same in every
+/// run, since what hangs on them (how many lines a thing lies in, what a table of addresses does) is counted.
+pub fn run_looking(
+    command: &mut Command,
+    look: Option<&mut dyn Look>,
+) -> Outcome<BTreeMap<u64, Counted>> {
+    let fixed = look.is_some();
+    // SAFETY: ptrace(TRACEME) and personality take no pointers and may be called between fork and exec.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
+            if fixed && libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
             if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) < 0 {
                 return Err(std::io::Error::last_os_error());
             }
@@ -89,7 +110,7 @@ pub fn run(command: &mut Command) -> Outcome<BTreeMap<u64, Counted>> {
     let mut child = command
         .spawn()
         .map_err(|error| format!("starting a worker to trace (ptrace): {error}"))?;
-    let result = follow(&child);
+    let result = follow(&child, look);
     if result.is_err() {
         let _ = child.kill();
     }
@@ -107,7 +128,7 @@ fn ptrace(request: libc::c_uint, process: libc::pid_t, data: libc::c_long) -> Ou
     Ok(())
 }
 
-fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
+fn follow(child: &Child, mut look: Option<&mut dyn Look>) -> Outcome<BTreeMap<u64, Counted>> {
     let main = child.id() as libc::pid_t;
     let mut phases: BTreeMap<u64, Counted> = BTreeMap::new();
     let mut phase = None;
@@ -138,7 +159,12 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
         let mut hand_on = 0;
         if stepped == Some(process) {
             match (signal, phase) {
-                (libc::SIGTRAP, Some(phase)) => phases.entry(phase).or_default().steps += 1,
+                (libc::SIGTRAP, Some(phase)) => {
+                    phases.entry(phase).or_default().steps += 1;
+                    if let Some(look) = &mut look {
+                        look.look(process)?;
+                    }
+                }
                 (libc::SIGURG, _) => (stepped, phase) = (None, None),
                 _ => hand_on = signal,
             }
@@ -152,7 +178,8 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
                 libc::c_long::from(options),
             )?;
         } else if signal == libc::SIGTRAP | 0x80 {
-            if let Some((number, first, second)) = entered(process)? {
+            if let Some((number, arguments)) = entered(process)? {
+                let [first, second, ..] = arguments;
                 if number == libc::SYS_prctl as u64 && first == MARKER as u64 {
                     phase = (second != END).then_some(second & !STEPS);
                     if second != END && second & STEPS != 0 {
@@ -160,6 +187,9 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
                     }
                     if let Some(phase) = phase {
                         phases.entry(phase).or_default();
+                        if let Some(look) = &mut look {
+                            look.begin(phase, process, [arguments[2], arguments[3]])?;
+                        }
                     }
                 } else if let Some(phase) = phase {
                     let counted = phases.entry(phase).or_default();
@@ -182,9 +212,8 @@ fn follow(child: &Child) -> Outcome<BTreeMap<u64, Counted>> {
     }
 }
 
-/// Number and first two arguments of the system call that a stopped thread is entering; `None`
-/// if it is leaving one.
-fn entered(process: libc::pid_t) -> Outcome<Option<(u64, u64, u64)>> {
+/// Number and arguments of the system call that a stopped thread is entering; `None` if it is leaving one.
+fn entered(process: libc::pid_t) -> Outcome<Option<(u64, [u64; 6])>> {
     let mut information = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
     let size = size_of::<libc::ptrace_syscall_info>();
     // SAFETY: the kernel writes at most `size` bytes; all zeroes is a valid value, so the
@@ -209,7 +238,7 @@ fn entered(process: libc::pid_t) -> Outcome<Option<(u64, u64, u64)>> {
     }
     // SAFETY: `op` says that this is the variant that was written.
     let entry = unsafe { information.u.entry };
-    Ok(Some((entry.nr, entry.args[0], entry.args[1])))
+    Ok(Some((entry.nr, entry.args)))
 }
 
 /// Name of a system call that may be met here.

@@ -4,8 +4,8 @@
 //! Invariant: nothing but the report is printed to standard output.
 
 use crate::calls::{Calls, DirectCalls, LibcCalls};
-use crate::count;
 use crate::groups::{Group, Prepared, Scale};
+use crate::loops::{self, Counting};
 use crate::measure::{Measurement, Samples, compare};
 use crate::outcome::Outcome;
 use crate::pool::MOUNT;
@@ -23,6 +23,7 @@ pub enum Task {
     Fxmark,
     Personalities,
     Count,
+    Known,
     Beside,
     Memory,
     Room,
@@ -67,14 +68,18 @@ pub struct WorkerArguments {
     alone: bool,
     #[arg(long)]
     progress: bool,
-    /// Count instructions, not system calls.
-    #[arg(long)]
-    stepped: bool,
+    /// What is counted of the loops.
+    #[arg(long, value_enum, default_value = "calls")]
+    counting: Counting,
 }
 
 pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     if arguments.task == Task::Beside {
         return crate::beside::rounds(&arguments.tmpfs, arguments.preloaded);
+    }
+    if arguments.task == Task::Known {
+        crate::step::known::all();
+        return Ok(());
     }
     if arguments.task == Task::Sharing {
         return crate::sharing::session(&arguments.pool);
@@ -157,7 +162,7 @@ where
         return crate::crew::work(calls, crate::personalities::prepare);
     }
     if arguments.task == Task::Count {
-        return count::loops(calls, arguments.stepped);
+        return loops::loops(calls, arguments.counting, arguments.filter.as_deref());
     }
     print(&micro(arguments, calls)?)
 }

@@ -1,27 +1,9 @@
 //! The steady state makes no system calls: counted by `arck-bench count`, with bounds.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod common;
 
-/// The preload library, built where this test was built.
-fn library() -> PathBuf {
-    let directory = Path::new(env!("CARGO_BIN_EXE_arck-bench"))
-        .parent()
-        .expect("a directory");
-    let mut command = Command::new(env!("CARGO"));
-    command
-        .args(["build", "--quiet", "--locked", "--target-dir"])
-        .arg(directory.parent().expect("a directory"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
-    // As `make` and `scripts/test` build it: with other features it would be another library in the same place.
-    command.args(match directory.ends_with("release") {
-        true => ["--release", "-parck-cli", "-parck-preload"].as_slice(),
-        false => &["--workspace"],
-    });
-    let status = command.status().expect("cargo runs");
-    assert!(status.success(), "the preload library does not build");
-    directory.join("libarck_preload.so")
-}
+use std::path::Path;
+use std::process::Command;
 
 /// System calls that 10,000 operations may make: stocks of inode numbers and arena pages are
 /// refilled by message, a fold of a directory is asked for ahead, once in some hundreds of names, the group region
@@ -66,7 +48,7 @@ fn steady_state_makes_no_system_calls() {
     let output = Command::new(env!("CARGO_BIN_EXE_arck-bench"))
         .args(["count", "--pool-size", "512M", "--json"])
         .arg(&answer)
-        .env("ARCK_PRELOAD", library())
+        .env("ARCK_PRELOAD", common::library())
         .output()
         .expect("arck-bench runs");
     assert!(output.status.success(), "{output:?}");
