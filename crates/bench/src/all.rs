@@ -115,6 +115,8 @@ fn of_micro(report: crate::report::Report) -> Chapter {
         flushing,
         controller,
         rounds: report.rounds,
+        shortened: None,
+        seconds: 0.0,
         rows,
     }
 }

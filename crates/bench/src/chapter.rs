@@ -4,10 +4,10 @@ use crate::latencies::Latencies;
 use crate::machine::Machine;
 use crate::measure::median;
 use crate::output::Report;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What one command has measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Chapter {
     /// The command that prints it.
     pub command: String,
@@ -19,11 +19,14 @@ pub struct Chapter {
     pub controller: String,
     /// Rounds on each side; medians are told.
     pub rounds: usize,
+    /// In a report: what is less than the command does by itself, and how many seconds it took.
+    pub shortened: Option<String>,
+    pub seconds: f64,
     pub rows: Vec<Row>,
 }
 
 /// One kind of operations in one setting.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub what: String,
     pub setting: String,
@@ -41,7 +44,7 @@ pub struct Row {
 }
 
 /// Latencies on both sides, medians of the rounds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sides {
     pub tmpfs: Latencies,
     pub arck: Latencies,
@@ -70,6 +73,7 @@ impl Sides {
             Latencies {
                 calls: of(|one| one.calls as f64) as u64,
                 middle: of(|one| one.middle),
+                waiting: of(|one| one.waiting),
                 percent_99: of(|one| one.percent_99),
                 percent_99_9: of(|one| one.percent_99_9),
                 longest: of(|one| one.longest),
@@ -82,8 +86,13 @@ impl Sides {
     }
 }
 
-fn wanted(wanted: Option<f64>) -> String {
-    wanted.map_or_else(String::new, |wanted| format!("{wanted:.1}"))
+/// What is wanted, as tables have it.
+pub fn wanted(wanted: Option<f64>) -> String {
+    let exact = |wanted: f64| match (wanted * 10.0).fract().abs() < 1e-9 {
+        true => format!("{wanted:.1}"),
+        false => format!("{wanted:.2}"),
+    };
+    wanted.map_or_else(String::new, exact)
 }
 
 impl Report for Chapter {
@@ -92,15 +101,19 @@ impl Report for Chapter {
         writeln!(
             text,
             "`{}`: {} Medians of {} round(s) on each side, in turns; factor = tmpfs / Arck, median of the pairs, above \
-             1 Arck is faster. `--persist {}` ({}); controller: {}. {}.\n",
+             1 Arck is faster. `--persist {}` ({}); controller: {}. {}. It took {:.0} s.\n",
             self.command,
             self.told,
             self.rounds,
             self.persist,
             self.flushing,
             self.controller,
-            self.machine
+            self.machine,
+            self.seconds
         )?;
+        if let Some(shortened) = &self.shortened {
+            writeln!(text, "Shortened: {shortened}\n")?;
+        }
         writeln!(
             text,
             "| operation | where | tmpfs ns | Arck ns | factor | wanted |"
@@ -132,15 +145,16 @@ impl Chapter {
         writeln!(
             text,
             "\nSingle calls, and a bystander's (another session's, in a directory of its own), microseconds; wanted: \
-             none longer than 10,000, and of the bystander's 99.9 % within 2,000.\n"
+             none longer than 10,000, and of the bystander's 99.9 % within 2,000. Waiting is the time of calls longer than 100 \
+             microseconds, of all the time that the calls took.\n"
         )?;
         writeln!(
             text,
-            "| operation | where | side | half | 99 % | 99.9 % | longest | bystander's 99.9 % | longest |"
+            "| operation | where | side | half | 99 % | 99.9 % | longest | waiting | bystander's 99.9 % | longest |"
         )?;
         writeln!(
             text,
-            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+            "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
         )?;
         for row in self.rows.iter().filter(timed) {
             for (side, name) in ["tmpfs", "Arck"].into_iter().enumerate() {
@@ -161,12 +175,19 @@ impl Chapter {
                         |one| one.longest,
                     ],
                 );
+                let waiting = of(row.calls).map_or_else(
+                    || "-".to_owned(),
+                    |found| format!("{:.0} %", found.waiting * 100.0),
+                );
                 let other = cells(
                     of(row.bystander),
                     &[|one| one.percent_99_9, |one| one.longest],
                 );
                 let (what, setting) = (&row.what, &row.setting);
-                writeln!(text, "| {what} | {setting} | {name} | {own} | {other} |")?;
+                writeln!(
+                    text,
+                    "| {what} | {setting} | {name} | {own} | {waiting} | {other} |"
+                )?;
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ use arck_pm::PersistOption;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The trust group of all processes.
 const GROUP: &str = "crew";
@@ -168,6 +168,7 @@ pub struct How<'h> {
 
 /// Measures all of it, each on a pool of its own.
 pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Chapter> {
+    let start = Instant::now();
     let machine = Machine::look();
     pool::need_memory(how.memory, how.command)?;
     let progress = Progress::new(how.command, tasks.len());
@@ -179,6 +180,8 @@ pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Cha
         flushing: String::new(),
         controller: String::new(),
         rounds: how.rounds,
+        shortened: None,
+        seconds: 0.0,
         rows: Vec::new(),
     };
     for task in tasks {
@@ -192,6 +195,7 @@ pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Cha
         let row = Row::of_pairs(task.name, &task.setting, &pairs, task.wanted);
         chapter.rows.push(row);
     }
+    chapter.seconds = start.elapsed().as_secs_f64();
     Ok(chapter)
 }
 

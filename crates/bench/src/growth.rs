@@ -20,6 +20,7 @@ use crate::pool::{self, Bench};
 use crate::progress::Progress;
 use arck_pm::PersistOption;
 use clap::Args;
+use std::time::Instant;
 use work::{Order, Phase, Took};
 
 pub use work::work;
@@ -76,6 +77,7 @@ pub fn main(arguments: &GrowthArguments) -> Outcome<()> {
 }
 
 pub fn measure(arguments: &GrowthArguments) -> Outcome<Chapter> {
+    let start = Instant::now();
     let machine = Machine::look();
     let arck = arguments.output.command()?;
     let (files, rounds) = match arguments.quick {
@@ -136,6 +138,8 @@ pub fn measure(arguments: &GrowthArguments) -> Outcome<Chapter> {
         flushing: told.0,
         controller: told.1,
         rounds,
+        shortened: None,
+        seconds: start.elapsed().as_secs_f64(),
         rows,
     })
 }

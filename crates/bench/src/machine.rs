@@ -1,10 +1,10 @@
 //! Facts about the machine that stand beside every figure.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// See the module's head.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     pub processor: String,
     pub processors: usize,

@@ -48,7 +48,7 @@ pub fn page(chapters: &[Chapter]) -> Outcome<String> {
 
 fn table(rows: &[Row]) -> String {
     let mut text = "<table><tr><th>operation<th>where<th>tmpfs ns<th>Arck ns<th>factor<th>wanted\
-                    <th>longest call, ms<th>bystander's 99.9 %, ms</tr>"
+                    <th>longest call, ms<th>waiting<th>bystander's 99.9 %, ms</tr>"
         .to_owned();
     for row in rows {
         let wanted = row
@@ -59,11 +59,14 @@ fn table(rows: &[Row]) -> String {
         let milliseconds =
             |time: Option<f64>| time.map_or_else(String::new, |time| format!("{:.2}", time / 1e6));
         let longest = milliseconds(row.calls.map(|sides| sides.arck.longest));
+        let waiting = row.calls.map_or_else(String::new, |sides| {
+            format!("{:.0} %", sides.arck.waiting * 100.0)
+        });
         let bystander = milliseconds(row.bystander.map(|sides| sides.arck.percent_99_9));
         let _ = write!(
             text,
             "<tr><td>{}<td>{}<td class=n>{:.0}<td class=n>{:.0}<td class=\"{class}\">{:.2}<td class=n>{wanted}\
-             <td class=n>{longest}<td class=n>{bystander}</tr>",
+             <td class=n>{longest}<td class=n>{waiting}<td class=n>{bystander}</tr>",
             escaped(&row.what),
             escaped(&row.setting),
             row.tmpfs,
