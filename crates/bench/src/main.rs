@@ -19,6 +19,7 @@
 //! | `webproxy` | small files as values: KVFS beside ArckFS |
 //! | `trees` | whole programs on trees of files |
 //! | `recovery` | until a pool with many files is served again |
+//! | `apps` | LevelDB, RocksDB, SQLite and redis, unmodified, by `arck run` |
 //! | `loops`, `count` | a loop for each operation; its system calls, counted from outside |
 //! | `step` | what one operation does: instructions, cache lines, flushes, fences |
 //! | `trace` | looks at a child from outside, by ptrace |
@@ -35,6 +36,7 @@
 //! * The controller is never in the process that measures.
 
 mod all;
+mod apps;
 mod beside;
 mod calls;
 mod chapter;
@@ -95,6 +97,8 @@ enum Command {
     Fxmark(fxmark::FxmarkArguments),
     /// Filebench's varmail, webproxy, webserver and fileserver
     Personalities(personalities::PersonalitiesArguments),
+    /// LevelDB, RocksDB, SQLite and redis, unmodified, by `arck run`
+    Apps(apps::AppsArguments),
     /// What one operation does: instructions, cache lines, flushes, fences
     Step(step::StepArguments),
     /// System calls for each operation in the steady state
@@ -122,6 +126,7 @@ enum Command {
 fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Some(Command::Report(arguments)) => all::main(&arguments),
+        Some(Command::Apps(arguments)) => apps::main(&arguments),
         Some(Command::Step(arguments)) => step::main(&arguments),
         Some(Command::Micro(arguments)) => micro::main(&arguments),
         Some(Command::Growth(arguments)) => growth::main(&arguments),
