@@ -73,9 +73,10 @@ fuzz: prepare
 # Paired measurements beside tmpfs: what users do (`arck-bench report`, with plots in target/bench.html), and then
 # single facts; `arck-bench --help` names the others. `make bench QUICK=1` is a look at the first in minutes.
 bench: prepare
+	scripts/leveldb-bench
 	$(BUILD)
 	$(CARGO) run --release --locked -p arck-bench -- report $(if $(QUICK),--quick) \
-		--html target/bench.html --json target/bench.json
+		--html $(TARGET)/bench.html --json $(TARGET)/bench.json
 	$(if $(QUICK),,for part in count beside start floor; do \
 		$(CARGO) run --release --locked -p arck-bench -- $$part || exit; done)
 

@@ -1,6 +1,9 @@
-//! `arck-bench report`: what users do, in one report: `growth`, `fxmark`, `personalities` and `micro`, beside what
-//! is wanted of them; as Markdown, JSON, and a page in HTML.
+//! `arck-bench report`: what users do, in one report: `growth`, `fxmark`, `personalities`, `micro` and `apps`, beside
+//! what is wanted of them, and `step`, which says what an operation does; as Markdown, JSON, and a page in HTML.
+//!
+//! Invariant: what is less than a command does by itself is said beside its figures.
 
+use crate::apps::{self, AppsArguments};
 use crate::chapter::{Chapter, Row};
 use crate::fxmark::{self, FxmarkArguments};
 use crate::growth::{self, GrowthArguments};
@@ -10,14 +13,16 @@ use crate::outcome::Outcome;
 use crate::output::{Output, Report};
 use crate::page;
 use crate::personalities::{self, PersonalitiesArguments};
+use crate::step::{self, StepArguments, Steps};
 use clap::{Args, Parser};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::Instant;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
   arck-bench report                       all of it: a quarter of an hour
-  arck-bench report --quick               a look: some minutes
+  arck-bench report --quick               a look: two minutes
   arck-bench report --html report.html --json report.json > report.md")]
 pub struct ReportArguments {
     /// One round of each, and smaller ones
@@ -35,6 +40,7 @@ pub struct ReportArguments {
 #[derive(Serialize)]
 struct Told {
     chapters: Vec<Chapter>,
+    step: Steps,
 }
 
 /// A command's arguments alone.
@@ -59,21 +65,63 @@ pub fn main(arguments: &ReportArguments) -> Outcome<()> {
         }
         words
     };
-    let chapters = vec![
-        growth::measure(&parsed::<GrowthArguments>(given(&["--quick"], &[]))?)?,
-        fxmark::measure(&parsed::<FxmarkArguments>(given(&["--quick"], &[]))?)?,
-        personalities::measure(&parsed::<PersonalitiesArguments>(given(&["--quick"], &[]))?)?,
-        of_micro(micro::measure(&parsed::<MicroArguments>(given(
-            &["--persist", "always", "--rounds", "1"],
-            &["--persist", "always"],
-        ))?)?),
-    ];
-    let told = Told { chapters };
+    let mut chapters = vec![growth::measure(&parsed::<GrowthArguments>(given(
+        &["--quick"],
+        &["--files", FILES],
+    ))?)?];
+    if !arguments.quick {
+        let many = given(&[], &["--files", MANY_FILES, "--rounds", MANY_ROUNDS]);
+        let many = growth::measure(&parsed::<GrowthArguments>(many)?)?;
+        chapters[0].seconds += many.seconds;
+        chapters[0].rows.extend(many.rows);
+    }
+    chapters.push(fxmark::measure(&parsed::<FxmarkArguments>(given(
+        &["--quick"],
+        &[],
+    ))?)?);
+    chapters.push(personalities::measure(&parsed::<PersonalitiesArguments>(
+        given(&["--quick"], &[]),
+    )?)?);
+    let start = Instant::now();
+    let micro = micro::measure(&parsed::<MicroArguments>(given(
+        &["--persist", "always", "--rounds", "1"],
+        &["--persist", "always"],
+    ))?)?;
+    chapters.push(of_micro(micro, start.elapsed().as_secs_f64()));
+    chapters.push(apps::measure(&parsed::<AppsArguments>(given(
+        &["--quick"],
+        &[],
+    ))?)?);
+    for chapter in &mut chapters {
+        chapter.shortened = shortened(&chapter.command, arguments.quick).map(str::to_owned);
+    }
+    let step = step::measure(&parsed::<StepArguments>(given(&["--quick"], &[]))?)?;
+    let told = Told { chapters, step };
     if let Some(html) = &arguments.html {
-        let page = page::page(&told.chapters)?;
+        let page = page::page(&told.chapters, &told.step)?;
         std::fs::write(html, page).map_err(|error| format!("{}: {error}", html.display()))?;
     }
     arguments.output.publish(&told)
+}
+
+/// Of `growth`: files in three rounds, and many in fewer, each of which takes a minute and a half.
+const FILES: &str = "10000,100000";
+const MANY_FILES: &str = "1000000";
+const MANY_ROUNDS: &str = "2";
+
+/// What a report measures less of than the command does by itself.
+fn shortened(command: &str, quick: bool) -> Option<&'static str> {
+    match (command, quick) {
+        ("arck-bench growth", false) => Some("1,000,000 files have two rounds."),
+        ("arck-bench growth", true) => Some("One round, at most 100,000 files."),
+        ("arck-bench micro", false) => Some("With every store flushed only (`--persist always`)."),
+        ("arck-bench micro", true) => Some("With every store flushed only, one round."),
+        ("arck-bench fxmark" | "arck-bench personalities", true) => {
+            Some("One round, an eighth of the operations.")
+        }
+        ("arck-bench apps", true) => Some("One round, a fifth of the operations."),
+        _ => None,
+    }
 }
 
 fn parsed<A: Args>(words: Vec<String>) -> Outcome<A> {
@@ -82,23 +130,43 @@ fn parsed<A: Args>(words: Vec<String>) -> Outcome<A> {
     Ok(alone.arguments)
 }
 
+/// What is asked of an operation of `micro`.
+fn wanted(operation: &str) -> Option<f64> {
+    Some(match operation {
+        "create+close, empty" | "stat, five deep" => 10.0,
+        "open+close, five deep" => 12.0,
+        "open+close, random" => 4.5,
+        "unlink" => 9.0,
+        "rename within a directory" => 7.0,
+        "mkdir" => 4.0,
+        "readdir, per entry" => 8.0,
+        "read 4 KiB, random" => 2.2,
+        "overwrite 4 KiB, sequential" => 2.9,
+        "append 4 KiB" => 6.0,
+        "read 2 MiB" => 2.5,
+        "overwrite 2 MiB" => 1.6,
+        _ => return None,
+    })
+}
+
 /// The operations of `micro`, by both ways to call Arck.
-fn of_micro(report: crate::report::Report) -> Chapter {
+fn of_micro(report: crate::report::Report, seconds: f64) -> Chapter {
     let mut rows = Vec::new();
     let (mut persist, mut flushing, mut controller) = Default::default();
     for run in report.runs {
+        // What is wanted is wanted of programs, which call libc.
         let ways = [
-            ("libc's calls, preload", run.preload),
-            ("Rust API", run.direct),
+            ("libc's calls, preload", run.preload, true),
+            ("Rust API", run.direct, false),
         ];
-        for (way, measurements) in ways {
+        for (way, measurements, asked) in ways {
             let row = |found: Measurement| Row {
+                wanted: asked.then(|| wanted(&found.operation)).flatten(),
                 what: found.operation,
                 setting: way.to_owned(),
                 tmpfs: found.tmpfs,
                 arck: found.arckfs,
                 ratio: found.ratio,
-                wanted: None,
                 calls: None,
                 bystander: None,
             };
@@ -116,7 +184,7 @@ fn of_micro(report: crate::report::Report) -> Chapter {
         controller,
         rounds: report.rounds,
         shortened: None,
-        seconds: 0.0,
+        seconds,
         rows,
     }
 }
@@ -129,6 +197,7 @@ impl Report for Told {
             }
             chapter.write(text)?;
         }
-        Ok(())
+        text.push('\n');
+        self.step.write(text)
     }
 }

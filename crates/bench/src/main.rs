@@ -85,7 +85,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// growth, fxmark, personalities and micro as one report, with plots
+    /// growth, fxmark, personalities, micro, apps and step as one report, with plots
     Report(all::ReportArguments),
     /// Times of single operations beside tmpfs, in interleaved rounds
     Micro(micro::MicroArguments),

@@ -1,24 +1,25 @@
 //! `arck-bench report` has all chapters in each of its forms. Times are not looked at.
 
-use std::path::Path;
-use std::process::Command;
+mod common;
+
+use common::{at, bench, printed};
 
 #[test]
 fn one_report_in_three_forms() {
-    let at = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    common::library();
+    common::leveldb_bench();
     let (json, html) = (at("report.json"), at("report.html"));
-    let output = Command::new(env!("CARGO_BIN_EXE_arck-bench"))
-        .args(["report", "--quick", "--json"])
-        .arg(&json)
-        .arg("--html")
-        .arg(&html)
-        .output()
-        .expect("arck-bench runs");
-    assert!(output.status.success(), "{output:?}");
-    let table = String::from_utf8(output.stdout).expect("text");
+    let path = |file: &std::path::Path| file.to_str().expect("a path").to_owned();
+    let table = printed(bench(&[
+        "report",
+        "--quick",
+        "--json",
+        &path(&json),
+        "--html",
+        &path(&html),
+    ]));
     let page = std::fs::read_to_string(&html).expect("the page");
-    let text = std::fs::read_to_string(&json).expect("the answer");
-    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let report = common::json(&json);
     let chapters = report["chapters"].as_array().expect("chapters");
     let commands: Vec<&str> = chapters
         .iter()
@@ -26,11 +27,18 @@ fn one_report_in_three_forms() {
         .collect();
     assert_eq!(
         commands,
-        ["growth", "fxmark", "personalities", "micro"].map(|name| format!("arck-bench {name}"))
+        ["growth", "fxmark", "personalities", "micro", "apps"]
+            .map(|name| format!("arck-bench {name}"))
     );
     for (chapter, command) in chapters.iter().zip(&commands) {
         assert!(table.contains(command), "{table}");
         assert!(page.contains(&format!("<h2>{command}</h2>")), "{page}");
+        // A quick report says what it is short of.
+        let shortened = chapter["shortened"].as_str().expect("a sentence");
+        assert!(shortened.contains("One round") || shortened.contains("one round"));
+        for text in [&table, &page] {
+            assert!(text.contains(shortened), "{shortened}: {text}");
+        }
         let rows = chapter["rows"].as_array().expect("rows");
         assert!(rows.len() >= 12, "{chapter}");
         for row in rows {
@@ -39,7 +47,18 @@ fn one_report_in_three_forms() {
             assert!(page.contains(&format!("<td>{what}<td>")), "{what}");
         }
     }
-    assert_eq!(page.matches("<svg").count(), commands.len());
+    for row in report["step"]["rows"].as_array().expect("rows") {
+        let (operation, way) = (&row["operation"], &row["way"]);
+        let name = |value: &serde_json::Value| value.as_str().expect("a name").to_owned();
+        let (operation, way) = (name(operation), name(way));
+        assert!(
+            table.contains(&format!("| {operation} | {way} | ")),
+            "{table}"
+        );
+        assert!(page.contains(&format!("<td>{operation}<td>{way}<td")));
+    }
+    assert_eq!(report["step"]["rows"].as_array().map(Vec::len), Some(20));
+    assert_eq!(page.matches("<svg").count(), commands.len() + 1);
     // It needs nothing but itself: the only address is the name of the language of plots.
     let addresses = page.matches("http").count();
     assert_eq!(
@@ -51,10 +70,7 @@ fn one_report_in_three_forms() {
 
 #[test]
 fn a_page_that_cannot_be_written_is_told_first() {
-    let output = Command::new(env!("CARGO_BIN_EXE_arck-bench"))
-        .args(["report", "--quick", "--html", "/nowhere/report.html"])
-        .output()
-        .expect("arck-bench runs");
+    let output = bench(&["report", "--quick", "--html", "/nowhere/report.html"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let line = String::from_utf8(output.stderr).expect("text");
     assert!(line.contains("/nowhere/report.html: "), "{line}");
