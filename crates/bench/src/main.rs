@@ -3,6 +3,7 @@
 //! | module | idea |
 //! | --- | --- |
 //! | `all`, `page` | one report of what users do; as a page with plots |
+//! | `readme` | the table of README, out of a report |
 //! | `calls` | one trait for the calls that are measured, served by libc or by the Rust API |
 //! | `groups` | what is measured: operations that share a preparation |
 //! | `measure` | interleaved rounds, clocks, medians |
@@ -59,6 +60,7 @@ mod page;
 mod personalities;
 mod pool;
 mod progress;
+mod readme;
 mod recovery;
 mod report;
 mod sharing;
@@ -87,6 +89,10 @@ struct Arguments {
 enum Command {
     /// growth, fxmark, personalities, micro, apps and step as one report, with plots
     Report(all::ReportArguments),
+    /// The table of README, out of a report
+    Readme(readme::ReadmeArguments),
+    /// LevelDB, RocksDB, SQLite and redis, unmodified, by `arck run`
+    Apps(apps::AppsArguments),
     /// Times of single operations beside tmpfs, in interleaved rounds
     Micro(micro::MicroArguments),
     /// Calls as directories grow to a million files, and what a bystander waits meanwhile
@@ -97,8 +103,6 @@ enum Command {
     Fxmark(fxmark::FxmarkArguments),
     /// Filebench's varmail, webproxy, webserver and fileserver
     Personalities(personalities::PersonalitiesArguments),
-    /// LevelDB, RocksDB, SQLite and redis, unmodified, by `arck run`
-    Apps(apps::AppsArguments),
     /// What one operation does: instructions, cache lines, flushes, fences
     Step(step::StepArguments),
     /// System calls for each operation in the steady state
@@ -126,6 +130,7 @@ enum Command {
 fn run(arguments: Arguments) -> Outcome<()> {
     match arguments.command {
         Some(Command::Report(arguments)) => all::main(&arguments),
+        Some(Command::Readme(arguments)) => readme::main(&arguments),
         Some(Command::Apps(arguments)) => apps::main(&arguments),
         Some(Command::Step(arguments)) => step::main(&arguments),
         Some(Command::Micro(arguments)) => micro::main(&arguments),

@@ -66,6 +66,27 @@ fn one_report_in_three_forms() {
         page.matches("http://www.w3.org/2000/svg").count()
     );
     assert!(!table.contains("NaN"), "{table}");
+    // README's table comes out of it.
+    let readme = printed(bench(&["readme", &path(&json)]));
+    let names = printed(bench(&["readme"]));
+    let document = at("report-readme.md");
+    let marks = "<!-- arck-bench readme begins -->\n<!-- arck-bench readme ends -->";
+    std::fs::write(&document, format!("before {marks} behind")).expect("a document");
+    printed(bench(&[
+        "readme",
+        &path(&json),
+        "--write",
+        &path(&document),
+    ]));
+    let written = std::fs::read_to_string(&document).expect("the document");
+    assert!(written.starts_with("before ") && written.ends_with(" behind"));
+    for name in names.lines() {
+        assert!(readme.contains(&format!("| {name} | ")), "{name}: {readme}");
+        assert!(
+            written.contains(&format!("| {name} | ")),
+            "{name}: {written}"
+        );
+    }
 }
 
 #[test]
