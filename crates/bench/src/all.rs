@@ -22,7 +22,7 @@ use std::time::Instant;
 #[derive(Args)]
 #[command(after_help = "Examples:
   arck-bench report                       all of it: a quarter of an hour
-  arck-bench report --quick               a look: two minutes
+  arck-bench report --quick               a look: a minute
   arck-bench report --html report.html --json report.json > report.md")]
 pub struct ReportArguments {
     /// One round of each, and smaller ones
@@ -199,5 +199,30 @@ impl Report for Told {
         }
         text.push('\n');
         self.step.write(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<String> {
+        let all = ["arck-bench"].iter().chain(list);
+        all.map(ToString::to_string).collect()
+    }
+
+    /// A long report is not run by tests.
+    #[test]
+    fn words_of_a_long_report_are_understood() {
+        for list in [
+            &["--files", FILES][..],
+            &["--files", MANY_FILES, "--rounds", MANY_ROUNDS],
+            &["--quick"],
+        ] {
+            parsed::<GrowthArguments>(words(list)).expect("words of growth");
+        }
+        parsed::<MicroArguments>(words(&["--persist", "always"])).expect("words of micro");
+        parsed::<AppsArguments>(words(&[])).expect("words of apps");
+        parsed::<StepArguments>(words(&[])).expect("words of step");
     }
 }
