@@ -1,5 +1,5 @@
 //! The stock of granted inode numbers: a creation takes one without a message (DESIGN section 5).
-//! When half of what was granted last is used, more are asked for, and the answer is fetched when it is there.
+//! When few are left, more are asked for, and the answer is fetched when it is there.
 //!
 //! # Invariants
 //! * Every number in the stock is granted to this session and uncommitted, and no record or branch
@@ -219,13 +219,18 @@ impl Numbers {
         }
     }
 
-    /// Puts a grant into the stock: half of it used, more are asked for. Under the lock.
+    /// Puts a grant into the stock: half of it used, more are asked for; of who uses many, before one of it is used, so
+    /// that there are some while the controller is busy with a fold. Under the lock.
     fn put_granted(&self, slot: &ThreadSlot<'_>, runs: &[InodeRun]) {
         let granted = runs
             .iter()
             .map(|run| run.count)
             .fold(0, u32::saturating_add);
-        self.few.store(granted / 2, Ordering::Relaxed);
+        let few = match granted as usize >= GRANT_MAX {
+            true => granted,
+            false => granted / 2,
+        };
+        self.few.store(few, Ordering::Relaxed);
         self.put(slot, runs);
     }
 

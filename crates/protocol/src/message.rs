@@ -13,7 +13,7 @@ pub const MESSAGE_MAX: usize = 2032;
 /// Most inodes that one request names.
 pub const INODES_MAX: usize = 16;
 /// Most inode numbers granted at once.
-pub const GRANT_MAX: usize = 16384;
+pub const GRANT_MAX: usize = 4096;
 /// Most runs of them.
 pub const RUNS_MAX: usize = 240;
 /// Most segments that one request gives back.

@@ -28,9 +28,11 @@ use std::sync::atomic::Ordering;
 /// Pages of a directory's shards with which a fold is asked for: four thousand names or so. Small where tests run, so
 /// that they meet it.
 const AHEAD: u32 = if cfg!(debug_assertions) { 32 } else { 128 };
+/// Pages from which on an owner pauses: twelve thousand names, so that who makes fewer runs beside the controller.
+const PACED: u32 = if cfg!(debug_assertions) { 48 } else { 384 };
 /// Pages at most, before an owner who adds names waits.
 const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
-/// Microseconds of a pause for each page beyond [`AHEAD`], while what was sealed before is folded.
+/// Microseconds of a pause for each page beyond [`PACED`], while what was sealed before is folded.
 const PAUSE: u32 = 4;
 /// No pause is shorter: whoever sleeps may find the processor taken.
 const PAUSE_LEAST: u32 = 64;
@@ -58,7 +60,7 @@ impl Context<'_> {
         if adds && pages >= MOST {
             return Err(Need::Seal(directory.number()).into());
         }
-        let pause = pages.saturating_sub(AHEAD) * PAUSE;
+        let pause = pages.saturating_sub(PACED) * PAUSE;
         let views = self.views;
         if pause >= PAUSE_LEAST
             && views.ahead.load(Ordering::Relaxed) != 0
