@@ -225,7 +225,7 @@ impl Folding<'_> {
             wanted
                 .iter()
                 .copied()
-                .filter(|number| session.owned.contains_key(number)),
+                .filter(|&number| session.owned.contains(number)),
         );
         let mut copied = Copied {
             set,
@@ -301,7 +301,7 @@ impl Folding<'_> {
                 })
             };
             let is_new = |set: &BTreeSet<InodeNumber>, number| {
-                session.owned.contains_key(&number)
+                session.owned.contains(number)
                     && !set.contains(&number)
                     && says_something(number)
             };

@@ -2,7 +2,7 @@
 //! set aside (DESIGN section 6).
 //!
 //! # Invariants
-//! * An owned inode is refused, in its header and in [`Owned`](crate::sessions::session::Owned), from the
+//! * An owned inode is refused, in its header and in [`Owned`](crate::sessions::owned::Owned), from the
 //!   fold that its delta made fail until a fold of it succeeds or its owner loses it.
 //! * The grace period counts from the first refusal: refusals after it do not prolong it.
 //! * Nobody but the owner waits for it: readers get the verified state without another fold, and a
@@ -68,13 +68,13 @@ impl Folding<'_> {
         if let Some(session) = self.sessions.all.get_mut(&owner)
             // Of one that is leaving readers are not to ask again and again.
             && (session.live.is_some() || session.is_leaving)
-            && let Some(owned) = session.owned.get_mut(&number)
+            && let Some(owned) = session.owned.get_mut(number)
         {
-            let before = owned.refusal;
+            let before = owned.refusal();
             is_known = before.is_some_and(|before| (before.rule, before.offset) == (rule, offset));
             let due =
                 before.map_or_else(|| Instant::now() + self.sessions.options.grace, |b| b.due);
-            owned.refusal = Some(Refusal { due, rule, offset });
+            owned.rest_mut().refusal = Some(Refusal { due, rule, offset });
             self.folds.refusals.insert((due, owner, number));
             if let Some(header) = self.sessions.state.pool.header(number) {
                 let refused = header.ownership().refused();
@@ -94,8 +94,8 @@ impl Folding<'_> {
         };
         let mut repaired = Vec::new();
         for &number in numbers {
-            if let Some(owned) = session.owned.get_mut(&number)
-                && owned.refusal.take().is_some()
+            if let Some(owned) = session.owned.get_mut(number)
+                && owned.take_refusal().is_some()
             {
                 repaired.push(number);
             }
@@ -116,9 +116,9 @@ impl Folding<'_> {
         let Some(session) = self.sessions.all.get_mut(&owner) else {
             return;
         };
-        for number in numbers {
+        for &number in numbers {
             if let Some(owned) = session.owned.get_mut(number) {
-                owned.refusal = None;
+                owned.take_refusal();
             }
         }
     }
@@ -128,8 +128,8 @@ impl Folding<'_> {
         self.sessions
             .all
             .get(&owner)
-            .and_then(|session| session.owned.get(&number))
-            .is_some_and(|owned| owned.refusal.is_some())
+            .and_then(|session| session.owned.get(number))
+            .is_some_and(|owned| owned.refusal().is_some())
     }
 
     /// Takes an inode away from an owner whose delta cannot be folded; the delta is set aside, and
@@ -290,7 +290,7 @@ impl Folding<'_> {
             return Vec::new();
         };
         let is_uncommitted = |number: &InodeNumber| {
-            session.owned.contains_key(number)
+            session.owned.contains(*number)
                 && self
                     .sessions
                     .state
@@ -311,7 +311,7 @@ impl Folding<'_> {
                 .and_then(|header| session.branch(*number, &header))
                 .is_some_and(|branch| branch.parent == delta.inode)
         };
-        let owned = session.owned.keys().copied();
+        let owned = session.owned.numbers();
         owned.filter(is_uncommitted).filter(is_born_here).collect()
     }
 }

@@ -24,6 +24,7 @@
 use crate::fold::Folding;
 use crate::fold::folding::{After, Copied, Failure, Seals};
 use crate::fold::refusals::OTHERS_MAX;
+use crate::sessions::owned::Owned;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::unmark;
 use crate::state::tables::State;
@@ -92,8 +93,8 @@ impl Folding<'_> {
         }
         let mut sealed: Vec<(InodeNumber, u32)> = Vec::new();
         for delta in &candidates {
-            let owned = session.owned.get_mut(&delta.inode);
-            let spare = owned.and_then(|owned| owned.spare.take());
+            let owned = session.owned.get_mut(delta.inode);
+            let spare = owned.and_then(Owned::take_spare);
             if let Some(slot) = spare.or_else(|| session.take_slot().ok()) {
                 sealed.push((delta.inode, slot));
             }
@@ -138,7 +139,7 @@ impl Folding<'_> {
             return Vec::new();
         }
         for &(number, slot) in &sealed {
-            if let Some(owned) = session.owned.get_mut(&number) {
+            if let Some(owned) = session.owned.get_mut(number) {
                 owned.slot = slot;
             }
             session.sealed.push(number);
@@ -161,7 +162,8 @@ impl Folding<'_> {
         self.finish(owner)?;
         if let Some(session) = self.sessions.all.get(&owner) {
             // Some may have been marked for what was taken away instead.
-            unmark(&self.sessions.state, session.owned.keys());
+            let owned: Vec<InodeNumber> = session.owned.numbers().collect();
+            unmark(&self.sessions.state, &owned);
         }
         Ok(())
     }

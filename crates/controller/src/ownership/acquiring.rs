@@ -76,9 +76,10 @@ impl Owners<'_> {
                 .sessions
                 .all
                 .get(&owner)
-                .and_then(|other| other.owned.get(&number))
+                .and_then(|other| other.owned.get(number))
             {
-                let lease = self.sessions.options.lease.max(owned.earned);
+                let earned = owned.rest().map_or(Duration::ZERO, |rest| rest.earned);
+                let lease = self.sessions.options.lease.max(earned);
                 not_before = not_before.max(Some(owned.since + lease));
             }
         }
@@ -108,10 +109,12 @@ impl Owners<'_> {
             }
         }
         self.give(session, &wanted)?;
-        if let Some(session) = self.sessions.all.get_mut(&session) {
-            for number in &wanted {
+        if earned > self.sessions.options.lease
+            && let Some(session) = self.sessions.all.get_mut(&session)
+        {
+            for &number in &wanted {
                 if let Some(owned) = session.owned.get_mut(number) {
-                    owned.earned = earned;
+                    owned.rest_mut().earned = earned;
                 }
             }
         }
@@ -200,10 +203,10 @@ impl Owners<'_> {
             let Some(session) = self.sessions.all.get(&owner) else {
                 continue;
             };
-            let Some(owned) = session.owned.get(&number) else {
+            let Some(owned) = session.owned.get(number) else {
                 continue;
             };
-            if owned.refusal.is_some() {
+            if owned.refusal().is_some() {
                 // The verified state is the newest there is, until the owner has repaired it.
                 continue;
             }
@@ -213,9 +216,8 @@ impl Owners<'_> {
             let lease_over = owned.since.elapsed() > self.sessions.options.lease;
             // What was done before the reader asked is visible here, without a barrier.
             if session.has_branch(number, &header) {
-                let again = owned
-                    .folded
-                    .map(|folded| folded + self.sessions.options.lease);
+                let folded = owned.rest().and_then(|rest| rest.folded);
+                let again = folded.map(|folded| folded + self.sessions.options.lease);
                 if again.is_some_and(|again| again > Instant::now()) {
                     not_before = not_before.max(again);
                 }
@@ -250,9 +252,9 @@ impl Owners<'_> {
             }
             if let Some(session) = self.sessions.all.get_mut(&owner) {
                 let now = Instant::now();
-                for number in &numbers {
+                for &number in &numbers {
                     if let Some(owned) = session.owned.get_mut(number) {
-                        owned.folded = Some(now);
+                        owned.rest_mut().folded = Some(now);
                     }
                 }
             }

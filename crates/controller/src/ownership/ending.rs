@@ -96,7 +96,7 @@ impl Owners<'_> {
             Stage::Fold(sweep) => {
                 if !self.sweep_step(sweep) {
                     let session = self.sessions.all.get(&number);
-                    let owned = session.map(|session| session.owned.keys().copied());
+                    let owned = session.map(|session| session.owned.numbers());
                     let mut owned: Vec<InodeNumber> = owned.into_iter().flatten().collect();
                     // In order, so that a recovery is the same each time.
                     owned.sort_unstable_by(|a, b| b.cmp(a));

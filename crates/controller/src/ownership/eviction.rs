@@ -27,8 +27,8 @@ impl Owners<'_> {
                 .sessions
                 .all
                 .get_mut(&owner)
-                .and_then(|session| session.owned.get_mut(&number))
-                .and_then(|owned| owned.refusal.as_mut())
+                .and_then(|session| session.owned.get_mut(number))
+                .and_then(|owned| owned.rest_mut().refusal.as_mut())
                 .filter(|refusal| refusal.due == due);
             let Some(refusal) = refusal else {
                 continue;
@@ -72,7 +72,7 @@ impl Owners<'_> {
                     if guilty != number
                         && others < OTHERS_MAX
                         && began.elapsed() < OTHERS_TIME
-                        && session.is_some_and(|session| session.owned.contains_key(&guilty))
+                        && session.is_some_and(|session| session.owned.contains(guilty))
                     {
                         others += 1;
                         self.access().take_away(owner, guilty, &failure);

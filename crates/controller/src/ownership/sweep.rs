@@ -44,8 +44,8 @@ impl Owners<'_> {
             wasted: Duration::ZERO,
             first: None,
         };
-        for (&number, owned) in owned {
-            match owned.refusal {
+        for (number, owned) in owned.iter() {
+            match owned.refusal() {
                 // They have not been repaired, most likely.
                 Some(_) => sweep.refused.push(number),
                 None => sweep.sound.push(number),

@@ -55,12 +55,12 @@ impl Sessions {
         } = self;
         for session in sessions.values_mut() {
             if session.credentials.uid == user {
-                let owned = session.owned.keys();
+                let owned = session.owned.numbers();
                 let is_uncommitted = |number| {
                     let header = state.pool.header(number);
                     header.is_some_and(|header| header.kind() == HeaderKind::Granted)
                 };
-                session.uncommitted = owned.filter(|&&number| is_uncommitted(number)).count();
+                session.uncommitted = owned.filter(|&number| is_uncommitted(number)).count();
             }
         }
         let pause = (began.elapsed() * SHARE).max(Duration::from_millis(1));

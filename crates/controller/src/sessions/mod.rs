@@ -20,6 +20,7 @@ pub mod log;
 pub mod maps;
 pub mod members;
 pub mod memory;
+pub mod owned;
 pub mod permission;
 pub mod rights;
 pub mod sent;

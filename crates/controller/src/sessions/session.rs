@@ -12,6 +12,7 @@ use crate::sessions::arena::{Arena, Reader};
 use crate::sessions::flights::Flights;
 use crate::sessions::fold_copies::{FoldCopies, KeptFoldCopy, Whose};
 use crate::sessions::group::Members;
+use crate::sessions::owned::{Owned, OwnedInodes};
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
@@ -19,7 +20,7 @@ use arck_core_state::{HeaderCopy, InodeNumber, SegmentNumber};
 use arck_pm::Mapping;
 use arck_protocol::control::ControlMemory;
 use arck_verifier::{ArenaSource, Credentials, Rule};
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
@@ -30,23 +31,6 @@ pub const OWNED_MAX: usize = 1 << 19;
 pub const FIRST_GRANT: usize = 16;
 /// Sets of operations for which slots that were given up wait, each for one.
 const VACATED_MAX: usize = 8;
-/// How an inode is owned.
-#[derive(Clone, Copy, Debug)]
-pub struct Owned {
-    /// Since when; the lease counts from here.
-    pub since: Instant,
-    /// The least that the lease is: a multiple of what it took to take the inode over, so that two
-    /// writers whose changes are costly to fold get something done between two folds.
-    pub earned: Duration,
-    /// Place in the arena's branch table.
-    pub slot: u32,
-    /// Where its sealed delta was last: for the next active one.
-    pub spare: Option<u32>,
-    /// When it was last folded for a reader.
-    pub folded: Option<Instant>,
-    /// Its delta was refused, and has been neither accepted nor set aside since.
-    pub refusal: Option<Refusal>,
-}
 
 /// An inode that a session has, or had, as its header says.
 pub struct OwnedInode {
@@ -72,19 +56,6 @@ pub struct Refusal {
 fn owner_of(pool: &Pool, number: InodeNumber) -> Option<SessionNumber> {
     pool.header(number)
         .map(|header| header.ownership().session())
-}
-
-impl Owned {
-    pub fn new(since: Instant, slot: u32) -> Owned {
-        Owned {
-            since,
-            earned: Duration::ZERO,
-            slot,
-            spare: None,
-            folded: None,
-            refusal: None,
-        }
-    }
 }
 
 /// The parts of a session whose process may be there.
@@ -116,7 +87,7 @@ pub struct Session {
     pub is_away: bool,
     /// Its last process has gone, and its end waits or is under way: see [`crate::ownership::ending`].
     pub is_leaving: bool,
-    pub owned: HashMap<InodeNumber, Owned>,
+    pub owned: OwnedInodes,
     /// Of those, the directories that are sealed: see [`crate::fold::seal`].
     pub sealed: Vec<InodeNumber>,
     pub segments: Vec<SegmentNumber>,
@@ -154,7 +125,7 @@ impl Session {
             live,
             is_away: false,
             is_leaving: false,
-            owned: HashMap::default(),
+            owned: OwnedInodes::default(),
             sealed: Vec::new(),
             segments: Vec::new(),
             mapped: HashSet::default(),
@@ -282,8 +253,8 @@ impl Session {
         );
         let mut slots: Vec<u32> = inodes
             .iter()
-            .filter_map(|inode| self.owned.remove(inode))
-            .flat_map(|owned| [Some(owned.slot), owned.spare])
+            .filter_map(|&inode| self.owned.remove(inode))
+            .flat_map(|mut owned| [Some(owned.slot), owned.take_spare()])
             .flatten()
             .collect();
         let flights = self.in_flight();
@@ -299,8 +270,8 @@ impl Session {
         self.sealed.clear();
         let mut left = Vec::new();
         for (number, slot) in slots {
-            match self.owned.get_mut(&number).filter(|_| !straddled) {
-                Some(owned) => left.extend(owned.spare.replace(slot)),
+            match self.owned.get_mut(number).filter(|_| !straddled) {
+                Some(owned) => left.extend(owned.rest_mut().spare.replace(slot)),
                 None => left.push(slot),
             }
         }
