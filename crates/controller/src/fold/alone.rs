@@ -18,7 +18,7 @@ impl Folding<'_> {
         let mut change = crate::state::change::Change::new(&mut self.sessions.state);
         what(&mut change, &mut dying)?;
         change.commit(crate::state::change::Weight::Fold)?;
-        self.sessions.state.orphans.extend(&dying);
+        self.sessions.state.orphans.extend(dying.iter().copied());
         self.free_orphans(Some(&dying));
         Ok(())
     }

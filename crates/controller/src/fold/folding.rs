@@ -20,6 +20,7 @@ use crate::fold::numbers::{self, Folded};
 use crate::fold::{Folding, meter, tails};
 use crate::sessions::arena::Reader;
 use crate::sessions::maps;
+use crate::space::number_set::NumberSet;
 use crate::state::apply;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
@@ -30,7 +31,6 @@ use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 
 /// Inodes in one fold set at most: as many as a session may own, so that no honest delta is too
 /// large to be folded.
@@ -53,7 +53,7 @@ pub enum Failure {
 
 /// A fold set, marked and copied.
 pub(super) struct Copied {
-    pub set: BTreeSet<InodeNumber>,
+    pub set: NumberSet,
     members: Vec<SetMember>,
     pub deltas: Vec<CopiedDelta>,
     /// Operations were still in flight when the copy was made.
@@ -182,10 +182,10 @@ impl Folding<'_> {
         match applied {
             Ok(dying) => {
                 // Normally the commit has done it; but not for what stayed as it was.
-                unmark(&self.sessions.state, set.iter().chain(&born));
+                unmark(&self.sessions.state, set.iter().chain(born.iter().copied()));
                 if !dying.is_empty() {
                     // What operations still did to these is not in the copy.
-                    let none = BTreeSet::new();
+                    let none = NumberSet::default();
                     let quiescent = if straddled { &none } else { &set };
                     self.free_dying(&dying, quiescent);
                 }
@@ -201,10 +201,10 @@ impl Folding<'_> {
 
     /// After a failure: what goes with what is sealed waits marked until that can be applied. In what is sealed itself
     /// the owner goes on, as behind the seal.
-    fn unmark_unless_sealed(&mut self, owner: SessionNumber, set: &BTreeSet<InodeNumber>) {
+    fn unmark_unless_sealed(&mut self, owner: SessionNumber, set: &NumberSet) {
         let session = self.sessions.all.get(&owner);
         match session.map_or(&[][..], |session| &session.sealed) {
-            [] => unmark(&self.sessions.state, set),
+            [] => unmark(&self.sessions.state, set.iter()),
             sealed => {
                 unmark(&self.sessions.state, sealed);
                 self.finish_later(owner);
@@ -216,8 +216,8 @@ impl Folding<'_> {
         &mut self,
         owner: SessionNumber,
         wanted: &[InodeNumber],
-    ) -> Result<Copied, (BTreeSet<InodeNumber>, Failure)> {
-        let mut set = BTreeSet::new();
+    ) -> Result<Copied, (NumberSet, Failure)> {
+        let mut set = NumberSet::default();
         let Some(session) = self.sessions.all.get_mut(&owner) else {
             return Err((set, Errno::NOENT.into()));
         };
@@ -241,7 +241,7 @@ impl Folding<'_> {
         };
         let mut budget = PageBudget::new(pages);
         // Of the set, those that are not marked and copied yet.
-        let mut fresh: Vec<InodeNumber> = copied.set.iter().copied().collect();
+        let mut fresh: Vec<InodeNumber> = copied.set.iter().collect();
         let mut restarts = 0;
         loop {
             for &number in &fresh {
@@ -259,7 +259,7 @@ impl Folding<'_> {
             let waited = self.folds.meter.add(begun, |m| &mut m.wait);
             if straddled_before || copied.straddled {
                 // What was copied before may show half of an operation: all of it again.
-                fresh = copied.set.iter().copied().collect();
+                fresh = copied.set.iter().collect();
                 copied.members.clear();
                 copied.deltas.clear();
                 budget = PageBudget::new(pages);
@@ -300,9 +300,9 @@ impl Folding<'_> {
                         || session.has_branch(number, &header)
                 })
             };
-            let is_new = |set: &BTreeSet<InodeNumber>, number| {
+            let is_new = |set: &NumberSet, number| {
                 session.owned.contains(number)
-                    && !set.contains(&number)
+                    && !set.contains(number)
                     && says_something(number)
             };
             more.retain(|&number| is_new(&copied.set, number));
@@ -318,7 +318,7 @@ impl Folding<'_> {
             fresh.clear();
             let mut seen_budget = PageBudget::new(pages);
             while !more.is_empty() {
-                copied.set.extend(&more);
+                copied.set.extend(more.iter().copied());
                 fresh.extend(&more);
                 if copied.set.len() > SET_MAX || restarts > RESTARTS_MAX {
                     return Err((copied.set, Errno::AGAIN.into()));
@@ -475,9 +475,8 @@ impl Folding<'_> {
         named: Vec<InodeNumber>,
         keepers: Vec<maps::Keeper>,
     ) {
-        for &number in dying.iter() {
-            self.sessions.state.orphans.insert(number);
-        }
+        let orphans = &mut self.sessions.state.orphans;
+        orphans.extend(dying.iter().copied());
         for number in named {
             self.freeing().is_named_again(number);
         }

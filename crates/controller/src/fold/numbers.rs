@@ -7,13 +7,13 @@
 //! something under a number that has ended finds a fold copy, if operations were in flight.
 
 use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
+use crate::space::number_set::NumberSet;
 use crate::state::change::Change;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{InodeNumber, Ownership};
 use arck_verifier::{CopiedDelta, SetMember};
 use foldhash::HashSet;
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 
 /// What becomes of the ownership of the inodes that were asked for; those that come along stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,14 +58,14 @@ pub(super) struct Ended {
 /// Ends fold numbers of `set`, and ownership of those that are `wanted`, as `after` says.
 pub(super) fn end(
     change: &mut Change<'_>,
-    set: &BTreeSet<InodeNumber>,
+    set: &NumberSet,
     wanted: &[InodeNumber],
     after: After,
     folded: &Folded,
 ) -> Result<Ended, Errno> {
     let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
     let mut ended = Ended::default();
-    for &number in set {
+    for number in set.iter() {
         let has_delta = folded.with_delta.contains(&number);
         let is_wanted = wanted.contains(&number);
         let is_renewed = after == After::Renew && is_wanted && !has_delta;

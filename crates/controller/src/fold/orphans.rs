@@ -12,13 +12,13 @@
 use crate::fold::Folding;
 use crate::fold::folding::{After, Failure};
 use crate::sessions::arena::Reader;
+use crate::space::number_set::NumberSet;
 use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::partners_of;
-use std::collections::BTreeSet;
 
 /// Orphans of one owner that are looked at in one step: a millisecond at most.
 const AT_ONCE: usize = 1024;
@@ -36,16 +36,16 @@ impl Folding<'_> {
     /// Frees those of the given orphans (`None`: of all) that no session lists that counts. Where very
     /// much is listed, perhaps later: the service asks for all now and then.
     pub fn free_orphans(&mut self, which: Option<&[InodeNumber]>) {
-        self.free_unkept(which, &BTreeSet::new());
+        self.free_unkept(which, &NumberSet::default());
     }
 
     /// The same of what has lost its last name by a fold. Of those that are `quiescent` nothing is left that is
     /// not folded.
-    pub fn free_dying(&mut self, dying: &[InodeNumber], quiescent: &BTreeSet<InodeNumber>) {
+    pub fn free_dying(&mut self, dying: &[InodeNumber], quiescent: &NumberSet) {
         self.free_unkept(Some(dying), quiescent);
     }
 
-    fn free_unkept(&mut self, which: Option<&[InodeNumber]>, quiescent: &BTreeSet<InodeNumber>) {
+    fn free_unkept(&mut self, which: Option<&[InodeNumber]>, quiescent: &NumberSet) {
         let unkept = self.freeing().unkept(which);
         if unkept.is_empty() {
             return;
@@ -54,7 +54,7 @@ impl Folding<'_> {
         for number in unkept {
             let header = self.sessions.state.pool.header(number);
             let owner = header.map_or(0, |header| header.ownership().session());
-            match quiescent.contains(&number) || !self.sessions.all.contains_key(&owner) {
+            match quiescent.contains(number) || !self.sessions.all.contains_key(&owner) {
                 true => free.push(number),
                 false => _ = self.freed.owned.entry(owner).or_default().insert(number),
             }
@@ -82,7 +82,7 @@ impl Folding<'_> {
                     Err(Failure::Quiescing(_) | Failure::Errno(_)) => {}
                 }
             }
-            free.retain(|number| self.sessions.state.orphans.contains(number));
+            free.retain(|number| self.sessions.state.orphans.contains(*number));
             self.freeing().doom(free);
         }
         // What is left is looked at in its turn.

@@ -16,6 +16,7 @@ use crate::sessions::arena::Reader;
 use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
 use crate::sessions::log::Event;
 use crate::sessions::session::Refusal;
+use crate::space::number_set::NumberSet;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::geometry::SessionNumber;
@@ -25,7 +26,6 @@ use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{CopiedDelta, PageBudget, copy_readable};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -112,11 +112,11 @@ impl Folding<'_> {
     }
 
     /// Nothing of what was refused is left.
-    fn forget_refusals(&mut self, owner: SessionNumber, numbers: &BTreeSet<InodeNumber>) {
+    fn forget_refusals(&mut self, owner: SessionNumber, numbers: &NumberSet) {
         let Some(session) = self.sessions.all.get_mut(&owner) else {
             return;
         };
-        for &number in numbers {
+        for number in numbers.iter() {
             if let Some(owned) = session.owned.get_mut(number) {
                 owned.take_refusal();
             }
@@ -151,7 +151,7 @@ impl Folding<'_> {
             stored(&header.ownership);
         }
         heavy_barrier();
-        let mut set = BTreeSet::from([inode]);
+        let mut set = NumberSet::from_iter([inode]);
         let active = self.copy_readable(owner, inode);
         let has_active = active.is_some();
         // With what is sealed goes what came on top of it.
@@ -169,8 +169,8 @@ impl Folding<'_> {
         if set.len() > 1 {
             heavy_barrier();
         }
-        let children = set.iter().filter(|&&child| child != inode);
-        for &child in children.take(ASIDE_CHILDREN) {
+        let children = set.iter().filter(|&child| child != inode);
+        for child in children.take(ASIDE_CHILDREN) {
             if let Some((delta, _)) = self.copy_readable(owner, child) {
                 self.keep_aside(owner, child, &delta, why);
             }
@@ -187,7 +187,7 @@ impl Folding<'_> {
         let mut unsealed = Vec::new();
         let mut change = Change::new(&mut self.sessions.state);
         let mut evict = || {
-            for &number in &set {
+            for number in set.iter() {
                 let fold = change.state.numbers.fold();
                 let header = change.header(number)?;
                 // What the owner has last seen of its own.
@@ -229,14 +229,14 @@ impl Folding<'_> {
             session.keep_fold_copies(&change.state.pool, flights, fold_copies);
         }
         let committed = evicted.and_then(|()| change.commit(Weight::Ownership));
-        unmark(&self.sessions.state, &set);
+        unmark(&self.sessions.state, set.iter());
         match committed {
             Ok(()) => {
                 self.forget_refusals(owner, &set);
                 if let Some(session) = self.sessions.all.get_mut(&owner) {
                     session.disown(&self.sessions.state.pool, &released);
                     session.vacate(unsealed);
-                    session.sealed.retain(|number| !set.contains(number));
+                    session.sealed.retain(|&number| !set.contains(number));
                 }
             }
             Err(errno) => {

@@ -134,7 +134,7 @@ impl Folding<'_> {
             }
             unmark(
                 state,
-                born.iter().filter(|number| !copied.set.contains(number)),
+                born.iter().filter(|number| !copied.set.contains(**number)),
             );
             return Vec::new();
         }

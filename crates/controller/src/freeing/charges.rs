@@ -1,15 +1,16 @@
 //! Orphans that are being freed, and those that stay at the expense of a user: see [`crate::freeing::orphans`].
 
+use crate::space::number_set::NumberSet;
 use arck_core_state::InodeNumber;
 use foldhash::HashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Orphans that nobody keeps, and that nobody can open again: what is left of them is freed between other
 /// things. They stay orphans until all of it is, so that a controller that is started again goes on.
 #[derive(Default)]
 pub struct Doomed {
-    pub numbers: BTreeSet<InodeNumber>,
+    pub numbers: NumberSet,
     /// The orphans before this one have been looked at in this turn.
     pub looked_to: InodeNumber,
 }

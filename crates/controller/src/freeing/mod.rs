@@ -12,9 +12,10 @@ pub mod spare_segments;
 
 use crate::freeing::charges::{Charges, Doomed, Pace};
 use crate::sessions::Sessions;
+use crate::space::number_set::NumberSet;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// What is known of what is to be freed.
@@ -26,7 +27,7 @@ pub struct Freed {
     pub doomed: Doomed,
     pub pace: Pace,
     /// Orphans that are to be freed when what their owners have named is folded.
-    pub owned: BTreeMap<SessionNumber, BTreeSet<InodeNumber>>,
+    pub owned: BTreeMap<SessionNumber, NumberSet>,
     /// Somebody is at that: see [`crate::fold::orphans`].
     pub is_freeing_owned: bool,
     /// When segments were given back last.
@@ -38,10 +39,7 @@ impl Freed {
     pub fn next_owned(&mut self, at_most: usize) -> Option<(SessionNumber, Vec<InodeNumber>)> {
         let mut first = self.owned.first_entry()?;
         let owner = *first.key();
-        let next: Vec<_> = first.get().iter().take(at_most).copied().collect();
-        let behind = next.last().map_or(0, |last| last.saturating_add(1));
-        let left = first.get_mut().split_off(&behind);
-        *first.get_mut() = left;
+        let next = first.get_mut().take_first(at_most);
         if first.get().is_empty() {
             first.remove();
         }

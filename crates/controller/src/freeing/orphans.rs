@@ -22,13 +22,14 @@
 
 use crate::freeing::Freeing;
 use crate::freeing::charges::{Budget, Charge};
+use crate::space::number_set::NumberSet;
 use crate::state::apply;
 use crate::state::apply::file::{number_from_end, truncate};
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::inode::FileKind;
-use arck_core_state::{Inode, InodeNumber, Ownership, PAGE_SIZE};
+use arck_core_state::{Inode, InodeNumber, Ownership, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::control::open_entry;
 use arck_protocol::operation::mark;
@@ -61,13 +62,8 @@ impl Freeing<'_> {
     /// The next orphans in turn: all, if they are not very many.
     pub fn next_orphans(&mut self) -> Vec<InodeNumber> {
         let from = self.freed.doomed.looked_to;
-        let next = self
-            .sessions
-            .state
-            .orphans
-            .range(from..)
-            .take(LOOKED_AT_ONCE);
-        let next: Vec<InodeNumber> = next.copied().collect();
+        let next = self.sessions.state.orphans.iter_from(from);
+        let next: Vec<InodeNumber> = next.take(LOOKED_AT_ONCE).collect();
         self.freed.doomed.looked_to = match next.last() {
             Some(last) if next.len() == LOOKED_AT_ONCE => last + 1,
             _ => 0,
@@ -82,11 +78,11 @@ impl Freeing<'_> {
             Some(which) => which
                 .iter()
                 .copied()
-                .filter(|number| self.sessions.state.orphans.contains(number))
+                .filter(|&number| self.sessions.state.orphans.contains(number))
                 .collect(),
-            None => self.sessions.state.orphans.iter().copied().collect(),
+            None => self.sessions.state.orphans.iter().collect(),
         };
-        candidates.retain(|number| !self.freed.doomed.numbers.contains(number));
+        candidates.retain(|&number| !self.freed.doomed.numbers.contains(number));
         // One that is away may have any of them open; one that is not recovered yet may have named them.
         if candidates.is_empty() || self.sessions.any_away() || self.sessions.recovering {
             return Vec::new();
@@ -114,10 +110,10 @@ impl Freeing<'_> {
     /// After a fold that has given an inode a name: it is no orphan.
     pub fn is_named_again(&mut self, number: InodeNumber) {
         debug_assert!(self.sessions.state.is_alive(number), "{number} has no name");
-        if self.sessions.state.orphans.remove(&number) {
+        if self.sessions.state.orphans.remove(number) {
             self.sessions.state.orphan_users.remove(&number);
             self.freed.charged.remove(number);
-            self.freed.doomed.numbers.remove(&number);
+            self.freed.doomed.numbers.remove(number);
         }
     }
 
@@ -130,7 +126,7 @@ impl Freeing<'_> {
             }
             Slice::Whole(numbers) => {
                 let freed = self.free_inodes(&numbers);
-                for number in &numbers {
+                for &number in &numbers {
                     self.freed.doomed.numbers.remove(number);
                 }
                 freed
@@ -159,9 +155,9 @@ impl Freeing<'_> {
         let mut whole = Vec::new();
         let mut larger = None;
         let next = self.freed.doomed.numbers.iter().take(FREED_AT_ONCE);
-        for number in next.copied().collect::<Vec<_>>() {
-            if !self.sessions.state.orphans.contains(&number) {
-                self.freed.doomed.numbers.remove(&number);
+        for number in next.collect::<Vec<_>>() {
+            if !self.sessions.state.orphans.contains(number) {
+                self.freed.doomed.numbers.remove(number);
                 continue;
             }
             let inode = self.sessions.state.shadow(number).copied();
@@ -202,20 +198,23 @@ impl Freeing<'_> {
 
     fn listed(&self, numbers: &[InodeNumber]) -> Listed {
         heavy_barrier();
-        let wanted: HashMap<u64, InodeNumber> = numbers
-            .iter()
-            .filter_map(|&number| {
-                let generation = self.sessions.state.pool.header(number)?.generation();
-                Some((open_entry(number, generation), number))
-            })
-            .collect();
+        // Few are open for the most part, and many are asked about.
+        let wanted: NumberSet = numbers.iter().copied().collect();
+        let is_wanted = |entry: u64| {
+            let number: InodeNumber = cast::low(entry);
+            let header = self.sessions.state.pool.header(number);
+            let is_open = header.filter(|_| wanted.contains(number));
+            let is_open =
+                is_open.is_some_and(|header| open_entry(number, header.generation()) == entry);
+            is_open.then_some(number)
+        };
         let mut listed: Listed = Listed::default();
         for session in self.sessions.all.values() {
             let Some(live) = &session.live else { continue };
             for entry in live.control().opens() {
                 let entry = entry.load(Ordering::Acquire);
                 if entry != 0
-                    && let Some(&number) = wanted.get(&entry)
+                    && let Some(number) = is_wanted(entry)
                 {
                     let sessions = listed.entry(number).or_default();
                     if sessions.last() != Some(&session.number) {

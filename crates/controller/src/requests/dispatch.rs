@@ -193,7 +193,7 @@ impl Core {
         {
             return failure.into();
         }
-        if !self.sessions.state.is_alive(number) && !self.sessions.state.orphans.contains(&number) {
+        if !self.sessions.state.is_alive(number) && !self.sessions.state.orphans.contains(number) {
             return Errno::STALE.into();
         }
         if let Err(errno) = self.may_chown(&who, number, uid, gid) {

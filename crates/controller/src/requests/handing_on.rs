@@ -138,7 +138,7 @@ impl Core {
         let inodes: Vec<InodeNumber> = names
             .into_iter()
             .filter_map(|name| self.sessions.descriptions.remove(name))
-            .filter(|number| self.sessions.state.orphans.contains(number))
+            .filter(|number| self.sessions.state.orphans.contains(*number))
             .collect();
         if !inodes.is_empty() {
             self.access().free_orphans(Some(&inodes));

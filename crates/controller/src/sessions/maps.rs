@@ -14,6 +14,7 @@
 
 use crate::sessions::Sessions;
 use crate::sessions::session::Session;
+use crate::space::number_set::NumberSet;
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::marks::heavy_barrier;
@@ -76,15 +77,15 @@ impl Sessions {
 pub fn mapped_by_others(
     sessions: &BTreeMap<SessionNumber, Session>,
     session: SessionNumber,
-    set: &BTreeSet<InodeNumber>,
+    set: &NumberSet,
 ) -> Mapped {
-    let mut found = mapped(sessions, session, |number, _| set.contains(&number));
+    let mut found = mapped(sessions, session, |number, _| set.contains(number));
     let away = sessions
         .values()
         .filter(|s| s.is_away && s.number != session);
     for away in away {
         // It may have maps of any of them.
-        for &number in set {
+        for number in set.iter() {
             found.entry((number, 0)).or_default().push(away.number);
         }
     }

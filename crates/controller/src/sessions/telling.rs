@@ -90,7 +90,7 @@ impl Sessions {
     pub(crate) fn note_leaving(&mut self, old: &Inode, inode: &Inode, place: Option<&Class>) {
         let number = inode.number;
         let shown = self.rights.shown.remove(&number).unwrap_or_default();
-        let orphan = self.state.orphans.contains(&number);
+        let orphan = self.state.orphans.contains(number);
         let leaving = Leaving {
             old: *old,
             inode: *inode,

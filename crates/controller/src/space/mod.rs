@@ -9,6 +9,7 @@
 pub mod free_pages;
 pub mod free_set;
 pub mod granted;
+pub mod number_set;
 pub mod pages;
 pub mod slots;
 pub mod unused;

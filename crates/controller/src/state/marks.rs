@@ -5,6 +5,7 @@ use crate::state::tables::State;
 use arck_core_state::InodeNumber;
 use arck_pm::record::stored;
 use rustix::thread::MembarrierCommand;
+use std::borrow::Borrow;
 use std::sync::atomic::Ordering;
 
 /// Makes every session's stores before this visible here, and our stores visible to them before
@@ -16,9 +17,9 @@ pub fn heavy_barrier() {
 }
 
 /// Takes marks away that a commit has not taken away.
-pub fn unmark<'a>(state: &State, set: impl IntoIterator<Item = &'a InodeNumber>) {
-    for &number in set {
-        if let Some(header) = state.pool.header(number) {
+pub fn unmark(state: &State, set: impl IntoIterator<Item = impl Borrow<InodeNumber>>) {
+    for number in set {
+        if let Some(header) = state.pool.header(*number.borrow()) {
             let ownership = header.ownership();
             if ownership.is_marked() {
                 header

@@ -11,6 +11,7 @@
 use crate::pool::files::Pool;
 use crate::pool::journal::Journal;
 use crate::space::free_set::FreeSet;
+use crate::space::number_set::NumberSet;
 use crate::space::pages::Space;
 use crate::space::slots::InodeSlots;
 use crate::state::classes::{Class, Classes};
@@ -40,7 +41,7 @@ pub struct State {
     /// Numbers that are granted and uncommitted: what they may come to need is kept free.
     pub granted: u64,
     /// Inodes without a name that some session still lists.
-    pub orphans: BTreeSet<InodeNumber>,
+    pub orphans: NumberSet,
     /// Of them, the users who had each open when it lost its last name: see [`State::may_reach`].
     pub orphan_users: BTreeMap<InodeNumber, BTreeSet<u32>>,
     /// Of them, those that only keep pages of a mapped inode: which one, and its generation.
@@ -144,7 +145,7 @@ impl State {
             classes,
             slots: InodeSlots::default(),
             granted: 0,
-            orphans: BTreeSet::new(),
+            orphans: NumberSet::default(),
             orphan_users: BTreeMap::new(),
             keepers: BTreeMap::new(),
             serving: None,
@@ -225,7 +226,7 @@ impl State {
         if let Some(directory) = self.directory(number) {
             return number == arck_core_state::ROOT_INODE || self.may_search(who, directory.parent);
         }
-        if self.orphans.contains(&number) {
+        if self.orphans.contains(number) {
             // Of one that has not been looked at yet, whoever could a moment ago.
             if let Some(users) = self.orphan_users.get(&number) {
                 return users.contains(&who.uid);

@@ -332,7 +332,7 @@ impl Change<'_> {
             state.slots.free(label, address);
         }
         for number in std::mem::take(&mut self.freed_numbers) {
-            state.orphans.remove(&number);
+            state.orphans.remove(number);
             state.numbers.give_back(number);
         }
     }
