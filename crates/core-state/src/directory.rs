@@ -11,6 +11,8 @@
 //! # Invariant
 //! Within one directory every name appears once, in the bucket that its hash says.
 
+pub mod in_order;
+
 use crate::cast;
 use crate::geometry::{InodeNumber, NAME_MAX, PagePtr};
 use crate::index::{self, IndexRoot};
@@ -198,26 +200,28 @@ pub fn find_in_page(page: &PageWords, hash: u64, name: &[u8]) -> Option<(Dentry,
         while hits != 0 {
             let unit = group * 8 + (hits.trailing_zeros() / 8) as usize;
             hits &= hits - 1;
-            let w1 = word(page, unit_word(unit) + 1);
-            if cast::low(w1) == cast::low(hash)
-                && usize::from(cast::byte(w1, 4)) == name.len()
-                && unit + units_for(name.len()) <= UNITS
-                && name_matches(page, unit, name)
-            {
-                let w0 = word(page, unit_word(unit));
-                let kind = FileKind::from_u8(cast::byte(w1, 5))?;
-                return Some((
-                    Dentry {
-                        inode: cast::low(w0),
-                        generation: cast::high(w0),
-                        kind,
-                    },
-                    unit,
-                ));
+            if let Some(dentry) = entry_at(page, unit, hash, name) {
+                return Some((dentry, unit));
             }
         }
     }
     None
+}
+
+/// What a name leads to, if it is the one at a unit where its tag stands.
+fn entry_at(page: &PageWords, unit: usize, hash: u64, name: &[u8]) -> Option<Dentry> {
+    let w1 = word(page, unit_word(unit) + 1);
+    let is_it = cast::low(w1) == cast::low(hash)
+        && usize::from(cast::byte(w1, 4)) == name.len()
+        && unit + units_for(name.len()) <= UNITS
+        && name_matches(page, unit, name);
+    let w0 = word(page, unit_word(unit));
+    let kind = FileKind::from_u8(cast::byte(w1, 5)).filter(|_| is_it)?;
+    Some(Dentry {
+        inode: cast::low(w0),
+        generation: cast::high(w0),
+        kind,
+    })
 }
 
 /// Looks a name up in place. `Ok(None)`: not there. `Err(Torn)`: a pointer led outside the

@@ -58,9 +58,20 @@ pub type PageWords = [core::sync::atomic::AtomicU64; 512];
 
 /// A page in private memory, all zeroes.
 pub fn zeroed_page() -> Box<PageWords> {
-    Box::new(core::array::from_fn(|_| {
-        core::sync::atomic::AtomicU64::new(0)
-    }))
+    page_of((0..512).map(|_| 0))
+}
+
+/// A copy of a page in private memory.
+pub fn copied_page(page: &PageWords) -> Box<PageWords> {
+    let words = page.iter();
+    page_of(words.map(|word| word.load(core::sync::atomic::Ordering::Relaxed)))
+}
+
+/// Made where it is to stay, and not on the stack first. There are 512 words.
+fn page_of(words: impl Iterator<Item = u64>) -> Box<PageWords> {
+    let words: Box<[_]> = words.map(core::sync::atomic::AtomicU64::new).collect();
+    let new = || core::array::from_fn(|_| core::sync::atomic::AtomicU64::new(0));
+    words.try_into().unwrap_or_else(|_| Box::new(new()))
 }
 
 /// Where live pages come from: the mapped segments of one process.

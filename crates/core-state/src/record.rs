@@ -192,6 +192,20 @@ impl<'a> Record<'a> {
     /// Decodes the record at the start of `bytes` (a private copy reaching to the end of its
     /// page). `None` if it is not valid: that ends the page.
     pub fn decode(seed: Seed, bytes: &'a [u8]) -> Option<Record<'a>> {
+        Record::decode_if(bytes, |stored, covered| {
+            stored.checksum == checksum(seed, covered)
+        })
+    }
+
+    /// Decodes a record of which it is known that it is valid, as [`decode`](Self::decode) would.
+    fn decode_valid(bytes: &'a [u8]) -> Option<Record<'a>> {
+        Record::decode_if(bytes, |_, _| true)
+    }
+
+    fn decode_if(
+        bytes: &'a [u8],
+        is_valid: impl FnOnce(&StoredRecord, &[u8]) -> bool,
+    ) -> Option<Record<'a>> {
         let (stored, rest) = StoredRecord::read_from_prefix(bytes).ok()?;
         let (name_length, source_length) = (
             usize::from(stored.name_length),
@@ -201,7 +215,7 @@ impl<'a> Record<'a> {
         let names = name_length + source_length;
         let source = rest.get(name_length..names)?;
         let covered = bytes.get(..RECORD_UNIT + stored.behind())?;
-        if stored.checksum != checksum(seed, covered) {
+        if !is_valid(&stored, covered) {
             return None;
         }
         Some(Record {
@@ -297,6 +311,32 @@ pub fn records(
     })
 }
 
+/// Units of a copied delta page that are its header or valid records: where the first invalid one begins.
+pub fn valid_units(page: &[u8; 4096], arena_page: u32, directory: InodeNumber, fold: u64) -> u8 {
+    let mut units = 1;
+    records(page, arena_page, directory, fold).for_each(|(_, record)| units += record.units());
+    // No more than the units of a page: a record that reaches beyond it is none.
+    u8::try_from(units.min(UNITS_PER_PAGE)).unwrap_or(u8::MAX)
+}
+
+/// As [`records`], of a page of which it is known how many [units are valid](valid_units): in private memory, their
+/// checksums hold for ever.
+pub fn valid_records(
+    page: &[u8; 4096],
+    arena_page: u32,
+    valid: u8,
+) -> impl Iterator<Item = (u32, Record<'_>)> {
+    let first = arena_page.wrapping_mul(cast::count(UNITS_PER_PAGE));
+    let mut at = 1usize;
+    core::iter::from_fn(move || {
+        let bytes = page.get(at * RECORD_UNIT..usize::from(valid) * RECORD_UNIT)?;
+        let record = Record::decode_valid(bytes)?;
+        let unit = first.wrapping_add(cast::count(at));
+        at += record.units();
+        Some((unit, record))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,8 +415,16 @@ mod tests {
                 .map(|(_, r)| r.name.len())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(names(&page), [1, 200, 4]);
+        let known_names = |page: &[u8; 4096]| {
+            let valid = valid_units(page, 3, 9, 4);
+            let all = records(page, 3, 9, 4).collect::<Vec<_>>();
+            assert_eq!(valid_records(page, 3, valid).collect::<Vec<_>>(), all);
+            (names(page), usize::from(valid))
+        };
+        assert_eq!(known_names(&page), (vec![1, 200, 4], at));
         page[starts[1] * 64 + 70] ^= 1;
-        assert_eq!(names(&page), [1]);
+        assert_eq!(known_names(&page), (vec![1], starts[1]));
+        page[starts[0] * 64] ^= 1;
+        assert_eq!(known_names(&page), (vec![], 1));
     }
 }

@@ -1,6 +1,7 @@
 //! What a verified delta changes. All of it is applied in one atomic step.
 
 use arck_core_state::directory::Dentry;
+use arck_core_state::directory::in_order::Place;
 use arck_core_state::{FileKind, InodeNumber, PagePtr};
 use std::borrow::Cow;
 
@@ -54,6 +55,8 @@ pub struct ChangedName<'a> {
     /// The name's, by the directory's hash: [`VerifiedState::hash`](crate::VerifiedState::hash).
     pub hash: u64,
     pub dentry: Dentry,
+    /// Of a name that goes: where it stood in the verified directory. A hint, for who looks whether it does.
+    pub place: Option<Place>,
 }
 
 /// A changed inode; `None` = as verified.

@@ -3,9 +3,12 @@
 use crate::by_number::ByNumber;
 use crate::copy::CopiedDelta;
 use crate::effects::{Effects, PlacedRecord, placed_records};
+use crate::order::{Placed, bucket_by_bucket};
+use crate::places::{self, NamePlace, Places};
 use crate::state::VerifiedState;
 use arck_core_state::FileKind;
 use arck_core_state::InodeNumber;
+use arck_core_state::directory::in_order::Sought;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::record::effect;
@@ -27,6 +30,16 @@ pub fn closure(
     state: &impl VerifiedState,
     session: SessionNumber,
 ) -> Vec<InodeNumber> {
+    closure_with(deltas, state, session, &mut Places::default())
+}
+
+/// As [`closure`]; `places` are those of the names that it has looked up.
+pub fn closure_with(
+    deltas: &[CopiedDelta],
+    state: &impl VerifiedState,
+    session: SessionNumber,
+    places: &mut Places,
+) -> Vec<InodeNumber> {
     let mut wanted: Vec<InodeNumber> = Vec::new();
     for delta in deltas {
         wanted.extend(delta.branch.partners);
@@ -34,7 +47,7 @@ pub fn closure(
             wanted.push(delta.branch.parent);
         }
     }
-    let last = lose_their_last_name(deltas, state, &mut wanted);
+    let last = lose_their_last_name(deltas, state, &mut wanted, places);
     wanted.extend(last);
     wanted.sort_unstable();
     wanted.dedup();
@@ -64,15 +77,8 @@ fn lose_their_last_name(
     deltas: &[CopiedDelta],
     state: &impl VerifiedState,
     wanted: &mut Vec<InodeNumber>,
+    places: &mut Places,
 ) -> Vec<InodeNumber> {
-    // Verified names that go, less names that come.
-    let mut lost: ByNumber<(InodeNumber, i64)> = ByNumber::default();
-    let mut loses = |directory, name: &[u8]| {
-        if let Some(dentry) = state.lookup(directory, name) {
-            let lost = lost.get_or_insert_with(dentry.inode, || (dentry.inode, 0));
-            lost.1 += 1;
-        }
-    };
     // Records without effects change nothing.
     let live = || deltas.iter().flat_map(placed_records);
     let has_kills = live().any(|placed| placed.has(effect::KILL_SOURCE | effect::KILL_TARGET));
@@ -80,18 +86,25 @@ fn lose_their_last_name(
         !has_kills && placed.has(effect::REMOVE_SOURCE) && placed.has(effect::ADD)
     };
     let mut come = Vec::new();
+    let mut going: Vec<Going<'_>> = Vec::new();
     for placed in live().filter(|placed| placed.record.state != 0) {
         if placed.reaches_elsewhere() && wanted.last() != Some(&placed.source_directory()) {
             wanted.push(placed.source_directory());
         }
         let removals = placed.removals();
-        removals
-            .skip(usize::from(moves(&placed)))
-            .for_each(|(directory, name)| loses(directory, name));
+        going.extend(removals.skip(usize::from(moves(&placed))).map(
+            |(is_source, directory, name)| Going {
+                directory,
+                hash: state.hash(name),
+                name,
+                key: places::key(&placed, is_source),
+            },
+        ));
         if placed.has(effect::ADD) && !moves(&placed) {
             come.push(placed.record.inode);
         }
     }
+    let mut lost = look_up(going, state, places);
     if lost.is_empty() {
         return Vec::new();
     }
@@ -115,4 +128,56 @@ fn lose_their_last_name(
         (count >= names).then_some(number)
     });
     gone.collect()
+}
+
+/// A verified name that goes.
+struct Going<'a> {
+    directory: InodeNumber,
+    hash: u64,
+    name: &'a [u8],
+    /// Of its place.
+    key: u64,
+}
+
+impl Placed for Going<'_> {
+    fn directory(&self) -> InodeNumber {
+        self.directory
+    }
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+    fn name(&self) -> &[u8] {
+        self.name
+    }
+}
+
+/// How many of these names lead to each inode.
+fn look_up(
+    going: Vec<Going<'_>>,
+    state: &impl VerifiedState,
+    places: &mut Places,
+) -> ByNumber<(InodeNumber, i64)> {
+    let mut lost: ByNumber<(InodeNumber, i64)> = ByNumber::default();
+    let mut known = Vec::with_capacity(going.len());
+    let order = bucket_by_bucket(&going);
+    for run in order.chunk_by(|&one, &next| going[one].directory == going[next].directory) {
+        let sought: Vec<Sought<'_>> = run
+            .iter()
+            .map(|&at| Sought {
+                hash: going[at].hash,
+                name: going[at].name,
+            })
+            .collect();
+        state.lookup_all(going[run[0]].directory, &sought, &mut |at, found| {
+            let Some((dentry, place)) = found else {
+                return;
+            };
+            let lost = lost.get_or_insert_with(dentry.inode, || (dentry.inode, 0));
+            lost.1 += 1;
+            let Going { key, hash, .. } = going[run[at]];
+            known.extend(place.map(|place| (key, NamePlace { hash, place })));
+        });
+    }
+    places.note(known);
+    lost
 }

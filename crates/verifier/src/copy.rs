@@ -5,6 +5,7 @@
 //!
 //! # Invariants
 //! * A page number is checked to be a delta page before it is followed.
+//! * Which records are valid is found when their page is copied, and holds for the copy.
 //! * One [`PageBudget`] serves a whole fold set; no page is copied twice under it. So the walk
 //!   ends, whatever the chains say, and no page can belong to two branches.
 
@@ -13,7 +14,9 @@ use arck_core_state::arena::{ARENA_PAGES, branch_offset, is_delta_page};
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch, TAILS, offset};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::index::HEIGHT_MAX;
-use arck_core_state::record::{DeltaPageHeader, NEXT_OFFSET, RECORD_UNIT};
+use arck_core_state::record::{
+    DeltaPageHeader, NEXT_OFFSET, RECORD_UNIT, Record, valid_records, valid_units,
+};
 use arck_core_state::{FileKind, HeaderCopy, IndexRoot, InodeNumber, PAGE_SIZE};
 use foldhash::HashSet;
 use std::collections::BTreeMap;
@@ -75,9 +78,21 @@ pub struct CopiedDelta {
     /// Copied delta pages by their page number in the arena: record pages of a directory, index
     /// pages of a file.
     pub pages: BTreeMap<u32, Box<[u8; 4096]>>,
+    /// Of each page of a directory, the units that are valid, as was found when it was copied.
+    valid: BTreeMap<u32, u8>,
 }
 
 impl CopiedDelta {
+    /// The valid records of all pages, with their units in the arena. The pages of a file hold none.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (u32, Record<'_>)> {
+        let pages = self.valid.iter();
+        let pages = pages.filter_map(|(&number, &valid)| {
+            let page = self.pages.get(&number)?;
+            Some(valid_records(page, number, valid))
+        });
+        pages.flatten()
+    }
+
     /// `length` bytes from byte `offset` of the arena, as they were copied; `None` unless all of
     /// them lie in the branch slot or in one copied page. Serves fold copies.
     pub fn arena_bytes(&self, offset: u64, length: usize) -> Option<&[u8]> {
@@ -172,6 +187,7 @@ fn copy_branch(
         branch_bytes,
         branch_offset,
         pages: BTreeMap::new(),
+        valid: BTreeMap::new(),
     }))
 }
 
@@ -257,7 +273,9 @@ impl<S: ArenaSource> Copier<'_, S> {
             return self.refuse(Rule::PageBudget, at, format!("more than {limit} pages"));
         }
         self.budget.visited.insert(number);
-        let mut bytes = Box::new([0; 4096]);
+        // Not on the stack first.
+        let bytes: Box<[u8]> = vec![0; 4096].into();
+        let mut bytes = bytes.try_into().unwrap_or_else(|_| Box::new([0; 4096]));
         let start = u64::from(number) * PAGE_SIZE;
         if let Err(fault) = self.source.copy(start, &mut bytes[..]) {
             return self.refuse(Rule::ArenaReadable, start, fault.to_string());
@@ -285,6 +303,9 @@ impl<S: ArenaSource> Copier<'_, S> {
                         format!("page of directory {directory}, fold {fold}"),
                     );
                 }
+                self.delta
+                    .valid
+                    .insert(number, valid_units(&bytes, number, directory, fold));
                 self.delta.pages.insert(number, bytes);
                 pointer = header.next;
                 at = start + NEXT_OFFSET;

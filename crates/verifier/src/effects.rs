@@ -15,7 +15,7 @@ use arck_core_state::InodeNumber;
 use arck_core_state::arena::is_delta_page;
 use arck_core_state::cast;
 use arck_core_state::geometry::NAME_MAX;
-use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect, records};
+use arck_core_state::record::{RECORD_UNIT, Record, RecordRef, UNITS_PER_PAGE, effect};
 use foldhash::HashMap;
 use std::collections::BTreeSet;
 
@@ -52,15 +52,17 @@ impl<'a> PlacedRecord<'a> {
             && self.source_directory() != self.directory
     }
 
-    /// The verified names that it removes: directory and name.
-    pub fn removals(&self) -> impl Iterator<Item = (InodeNumber, &'a [u8])> + use<'a> {
+    /// The verified names that it removes: whether it is that of its source, directory, and name.
+    pub fn removals(&self) -> impl Iterator<Item = (bool, InodeNumber, &'a [u8])> + use<'a> {
         let record = self.record;
-        let source = self
-            .has(effect::REMOVE_SOURCE)
-            .then_some((self.source_directory(), record.source));
+        let source = self.has(effect::REMOVE_SOURCE).then_some((
+            true,
+            self.source_directory(),
+            record.source,
+        ));
         let target = self
             .has(effect::REPLACE)
-            .then_some((self.directory, record.name));
+            .then_some((false, self.directory, record.name));
         source.into_iter().chain(target)
     }
 
@@ -187,16 +189,10 @@ fn repeated(delta: &CopiedDelta, mut sequences: Vec<(u32, u32)>) -> Option<Place
 
 /// All valid records of a delta, dead ones too. The pages of a file hold no records.
 pub(crate) fn placed_records(delta: &CopiedDelta) -> impl Iterator<Item = PlacedRecord<'_>> {
-    let is_directory = delta.branch.tails.iter().any(|&page| page != 0);
-    let pages = is_directory.then_some(&delta.pages).into_iter().flatten();
-    pages.flat_map(move |(&number, page)| {
-        records(page, number, delta.inode, delta.branch.fold).map(move |(unit, record)| {
-            PlacedRecord {
-                directory: delta.inode,
-                unit,
-                record,
-            }
-        })
+    delta.records().map(|(unit, record)| PlacedRecord {
+        directory: delta.inode,
+        unit,
+        record,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::by_number::ByNumber;
 use crate::copy::CopiedDelta;
+use crate::places::Places;
 use crate::rule::{Rule, Violation};
 use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::offset;
@@ -20,6 +21,8 @@ pub struct SetMember {
 pub(crate) struct FoldSet<'a, S> {
     pub state: &'a S,
     pub who: &'a Credentials,
+    /// Where names stood when it was looked for what must come along.
+    pub places: &'a Places,
     members: ByNumber<Member<'a>>,
 }
 
@@ -35,6 +38,7 @@ impl<'a, S: VerifiedState> FoldSet<'a, S> {
         who: &'a Credentials,
         set: &[SetMember],
         deltas: &'a [CopiedDelta],
+        places: &'a Places,
     ) -> Result<FoldSet<'a, S>, Violation> {
         let mut members = ByNumber::default();
         members.reserve(set.len());
@@ -45,6 +49,7 @@ impl<'a, S: VerifiedState> FoldSet<'a, S> {
         let mut fold_set = FoldSet {
             state,
             who,
+            places,
             members,
         };
         for delta in deltas {

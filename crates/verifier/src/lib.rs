@@ -4,6 +4,7 @@
 //!
 //! * [`copy`]: takes a private copy of a delta, walking untrusted pointers within bounds.
 //! * [`closure`](mod@closure): what else must be folded in the same step.
+//! * [`Places`]: where names stand that go, from the one to the other; `order`: in which order names are looked up.
 //! * [`verify`](mod@verify): checks the copies; `effects`, `names`, `file` and
 //!   `permission` hold the rules.
 //! * [`rule`]: the rules, and what a broken one looks like.
@@ -36,7 +37,9 @@ mod effects;
 mod file;
 mod fold_set;
 mod names;
+mod order;
 mod permission;
+mod places;
 pub mod rule;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]
@@ -54,12 +57,13 @@ mod tests;
 
 pub use by_number::ByNumber;
 pub use change::{ChangedName, Changes, Creation, InodeChange};
-pub use closure::{closure, removed_last};
+pub use closure::{closure, closure_with, removed_last};
 pub use copy::{
     ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable, partners_of,
 };
 pub use fold_set::SetMember;
 pub use permission::{mode_after_write, set_id_bits};
+pub use places::Places;
 pub use rule::{Rule, Violation};
 pub use state::{Credentials, VerifiedState};
-pub use verify::verify;
+pub use verify::{verify, verify_with};

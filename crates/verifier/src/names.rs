@@ -13,9 +13,12 @@ use crate::by_number::ByNumber;
 use crate::change::{ChangedName, Creation};
 use crate::effects::{Effects, PlacedRecord};
 use crate::fold_set::FoldSet;
+use crate::order::{Placed, bucket_by_bucket};
+use crate::places;
 use crate::rule::{Rule, Violation};
 use crate::state::{VerifiedState, is_directory, may_touch};
 use arck_core_state::branch::UNCHANGED_TIME;
+use arck_core_state::directory::in_order::{self, Sought};
 use arck_core_state::directory::{Dentry, bucket_order};
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::header::HeaderKind;
@@ -62,8 +65,26 @@ struct Place<'e, 'a> {
     directory: InodeNumber,
     name: &'a [u8],
     hash: u64,
-    /// What it leads to: as the record says, until it is looked up.
+    /// What it leads to, as the record says.
     dentry: Dentry,
+    /// What the verified name leads to, if it was looked up and is one.
+    verified: Option<Dentry>,
+    /// Where it stands, or stood when it was looked for last.
+    known: Option<in_order::Place>,
+}
+
+impl<'a> Place<'_, 'a> {
+    /// Of a name that goes, and was found.
+    fn gone(&self) -> Dentry {
+        self.verified.unwrap_or(self.dentry)
+    }
+
+    fn sought(&self) -> Sought<'a> {
+        Sought {
+            hash: self.hash,
+            name: self.name,
+        }
+    }
 }
 
 impl Place<'_, '_> {
@@ -73,21 +94,16 @@ impl Place<'_, '_> {
     }
 }
 
-/// Places in the order of directories, and in each bucket by bucket; equal ones follow each other, in the order in
-/// which their records stand. What a session writes cannot make that slow, as it could a table of hashes.
-fn bucket_by_bucket(places: &[Place<'_, '_>]) -> Vec<usize> {
-    let mut order: Vec<(InodeNumber, u64, usize)> = places
-        .iter()
-        .enumerate()
-        .map(|(at, place)| (place.directory, bucket_order(place.hash), at))
-        .collect();
-    order.sort_unstable();
-    for same in order.chunk_by_mut(|one, next| (one.0, one.1) == (next.0, next.1)) {
-        if same.len() > 1 {
-            same.sort_unstable_by_key(|&(_, _, at)| (places[at].name, at));
-        }
+impl Placed for Place<'_, '_> {
+    fn directory(&self) -> InodeNumber {
+        self.directory
     }
-    order.into_iter().map(|(_, _, at)| at).collect()
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+    fn name(&self) -> &[u8] {
+        self.name
+    }
 }
 
 /// What the names do. Everything but names is in the order in which the records stand.
@@ -224,25 +240,36 @@ impl<'a> Names<'a> {
                 return Err(placed.violation(Rule::InDirectory, detail));
             }
         }
-        let place = |placed: &'e PlacedRecord<'a>, directory, name: &'a [u8]| Place {
+        let place = |placed: &'e PlacedRecord<'a>, directory, name: &'a [u8], hash| Place {
             placed,
             directory,
             name,
-            hash: set.state.hash(name),
+            hash,
             dentry: dentry(placed),
+            verified: None,
+            known: None,
         };
+        let mut known = set.places.reader();
         let mut going: Vec<Place<'_, 'a>> = effects
             .records
             .iter()
             .flat_map(|placed| {
                 let removals = placed.removals();
-                removals.map(move |(directory, name)| place(placed, directory, name))
+                removals.map(move |removal| (placed, removal))
+            })
+            .map(|(placed, (is_source, directory, name))| {
+                let known = known(places::key(placed, is_source));
+                let hash = known.map_or_else(|| set.state.hash(name), |known| known.hash);
+                Place {
+                    known: known.map(|known| known.place),
+                    ..place(placed, directory, name, hash)
+                }
             })
             .collect();
         let order = bucket_by_bucket(&going);
         Names::find_all(set, &mut going, &order)?;
         for place in &going {
-            let (placed, directory, dentry) = (place.placed, place.directory, place.dentry);
+            let (placed, directory, dentry) = (place.placed, place.directory, place.gone());
             self.change_mut(directory, placed);
             self.tally_mut(dentry, placed).removed += 1;
             self.removals.push(Removal {
@@ -255,18 +282,50 @@ impl<'a> Names<'a> {
             let changed = run.iter().map(|&at| ChangedName {
                 name: going[at].name.into(),
                 hash: going[at].hash,
-                dentry: going[at].dentry,
+                dentry: going[at].gone(),
+                place: going[at].known,
             });
             if let Some(change) = self.changes.get_mut(going[run[0]].directory) {
                 change.removed = changed.collect();
             }
         }
-        let coming: Vec<Place<'_, 'a>> = effects
-            .adds()
-            .map(|placed| place(placed, placed.directory, placed.record.name))
-            .collect();
+        let coming = effects.adds().map(|placed| {
+            let name = placed.record.name;
+            place(placed, placed.directory, name, set.state.hash(name))
+        });
         let going = order.iter().map(|&at| &going[at]);
-        self.come(set, &coming, going.collect())
+        self.come(set, coming.collect(), going.collect())
+    }
+
+    /// Looks up verified names: where they were found before, and else anew.
+    fn look_up<S: VerifiedState>(
+        set: &FoldSet<'_, S>,
+        places: &mut [Place<'_, '_>],
+        order: &[usize],
+    ) {
+        let mut order = order;
+        while let Some(directory) = order.first().map(|&at| places[at].directory) {
+            let is_of = |&at: &usize| places[at].directory == directory;
+            let (run, others) = order.split_at(order.partition_point(is_of));
+            order = others;
+            let mut unknown: Vec<usize> = Vec::with_capacity(run.len());
+            for &at in run {
+                let place = &mut places[at];
+                place.verified = place
+                    .known
+                    .and_then(|known| set.state.lookup_at(directory, &place.sought(), known));
+                if place.verified.is_none() {
+                    unknown.push(at);
+                }
+            }
+            let sought: Vec<Sought<'_>> = unknown.iter().map(|&at| places[at].sought()).collect();
+            let mut tell = |number: usize, found: Option<(Dentry, Option<in_order::Place>)>| {
+                let place = &mut places[unknown[number]];
+                place.verified = found.map(|(dentry, _)| dentry);
+                place.known = found.and_then(|(_, known)| known);
+            };
+            set.state.lookup_all(directory, &sought, &mut tell);
+        }
     }
 
     /// Looks up what verified names lead to: they are there, each once.
@@ -275,21 +334,18 @@ impl<'a> Names<'a> {
         going: &mut [Place<'_, '_>],
         order: &[usize],
     ) -> Result<(), Violation> {
+        Names::look_up(set, going, order);
         let mut before: Option<usize> = None;
         // The one that stands first of what is wrong.
         let mut wrong: Option<(usize, Rule)> = None;
         for &at in order {
             let place = &going[at];
-            let (directory, name) = (place.directory, place.name);
             let is_again = before.is_some_and(|before| going[before].is_as(place));
             before = Some(at);
-            let rule = match set.state.lookup_hashed(directory, place.hash, name) {
-                Some(dentry) if !is_again => {
-                    going[at].dentry = dentry;
-                    continue;
-                }
-                Some(_) => Rule::NameRemovedOnce,
-                None => Rule::NameExists,
+            let rule = match place.verified.is_some() {
+                true if !is_again => continue,
+                true => Rule::NameRemovedOnce,
+                false => Rule::NameExists,
             };
             if wrong.is_none_or(|(first, _)| at < first) {
                 wrong = Some((at, rule));
@@ -317,7 +373,7 @@ impl<'a> Names<'a> {
     fn come<S: VerifiedState>(
         &mut self,
         set: &FoldSet<'_, S>,
-        coming: &[Place<'_, 'a>],
+        mut coming: Vec<Place<'_, 'a>>,
         going: Vec<&Place<'_, 'a>>,
     ) -> Result<(), Violation> {
         let key = |place: &Place<'_, 'a>| (place.directory, bucket_order(place.hash), place.name);
@@ -326,19 +382,16 @@ impl<'a> Names<'a> {
                 .binary_search_by_key(&key(place), |gone| key(gone))
                 .is_ok()
         };
-        let order = bucket_by_bucket(coming);
+        let order = bucket_by_bucket(&coming);
+        Names::look_up(set, &mut coming, &order);
         let mut before: Option<&Place<'_, '_>> = None;
         let mut wrong: Option<usize> = None;
         for &at in &order {
             let place = &coming[at];
-            let (directory, name) = (place.directory, place.name);
             let is_again = before.is_some_and(|before| before.is_as(place));
             before = Some(place);
-            let is_there = || {
-                let found = set.state.lookup_hashed(directory, place.hash, name);
-                found.is_some() && !goes(place)
-            };
-            if (is_again || is_there()) && wrong.is_none_or(|first| at < first) {
+            let is_there = place.verified.is_some() && !goes(place);
+            if (is_again || is_there) && wrong.is_none_or(|first| at < first) {
                 wrong = Some(at);
             }
         }
@@ -346,7 +399,7 @@ impl<'a> Names<'a> {
             let detail = format!("name \"{}\" is there", coming[at].name.escape_ascii());
             return Err(coming[at].placed.violation(Rule::NameUnique, detail));
         }
-        for place in coming {
+        for place in &coming {
             self.change_mut(place.directory, place.placed);
         }
         for run in order.chunk_by(|&one, &next| coming[one].directory == coming[next].directory) {
@@ -354,6 +407,7 @@ impl<'a> Names<'a> {
                 name: coming[at].name.into(),
                 hash: coming[at].hash,
                 dentry: coming[at].dentry,
+                place: None,
             });
             if let Some(change) = self.changes.get_mut(coming[run[0]].directory) {
                 change.added = changed.collect();

@@ -1,6 +1,7 @@
 //! What the verifier asks.
 
 use arck_core_state::directory::Dentry;
+use arck_core_state::directory::in_order::{Place, Sought};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, PagePtr};
 
@@ -16,6 +17,23 @@ pub trait VerifiedState {
     }
     /// The same, of a name whose hash is known.
     fn lookup_hashed(&self, directory: InodeNumber, hash: u64, name: &[u8]) -> Option<Dentry>;
+    /// Names in a verified directory, which stand in the order of buckets: `each` is told of every one, with its place
+    /// among them, what it leads to, and where it stands as far as that is known.
+    fn lookup_all(
+        &self,
+        directory: InodeNumber,
+        sought: &[Sought<'_>],
+        each: &mut dyn FnMut(usize, Option<(Dentry, Option<Place>)>),
+    ) {
+        for (at, Sought { hash, name }) in sought.iter().enumerate() {
+            let found = self.lookup_hashed(directory, *hash, name);
+            each(at, found.map(|dentry| (dentry, None)));
+        }
+    }
+    /// What a name leads to, if it stands where it was found before; `None` says nothing.
+    fn lookup_at(&self, _: InodeNumber, _: &Sought<'_>, _: Place) -> Option<Dentry> {
+        None
+    }
     /// A name's hash, by which it is found in a verified directory.
     fn hash(&self, name: &[u8]) -> u64;
     /// The verified data page at `page` of a file; null for a hole.

@@ -7,6 +7,7 @@ use crate::file;
 use crate::fold_set::{FoldSet, SetMember};
 use crate::names::Names;
 use crate::permission;
+use crate::places::Places;
 use crate::rule::{Rule, Violation};
 use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
@@ -32,7 +33,18 @@ pub fn verify<'a>(
     set: &[SetMember],
     deltas: &'a [CopiedDelta],
 ) -> Result<Changes<'a>, Violation> {
-    let fold_set = FoldSet::new(state, who, set, deltas)?;
+    verify_with(state, who, set, deltas, &Places::default())
+}
+
+/// As [`verify`]; `places` are those that [`closure_with`](crate::closure_with) has found of these deltas.
+pub fn verify_with<'a>(
+    state: &impl VerifiedState,
+    who: &Credentials,
+    set: &[SetMember],
+    deltas: &'a [CopiedDelta],
+    places: &Places,
+) -> Result<Changes<'a>, Violation> {
+    let fold_set = FoldSet::new(state, who, set, deltas, places)?;
     let effects = Effects::gather(deltas);
     effects.check_fields()?;
     let mut names = Names::check(&fold_set, &effects)?;

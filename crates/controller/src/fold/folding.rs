@@ -29,7 +29,10 @@ use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
-use arck_verifier::{CopiedDelta, PageBudget, SetMember, Violation, closure, copy_delta, verify};
+use arck_verifier::{
+    CopiedDelta, PageBudget, Places, SetMember, Violation, closure, closure_with, copy_delta,
+    verify_with,
+};
 use rustix::io::Errno;
 
 /// Inodes in one fold set at most: as many as a session may own, so that no honest delta is too
@@ -56,6 +59,7 @@ pub(super) struct Copied {
     pub set: NumberSet,
     members: Vec<SetMember>,
     pub deltas: Vec<CopiedDelta>,
+    places: Places,
     /// Operations were still in flight when the copy was made.
     pub straddled: bool,
     /// What directories name that were sealed, and is uncommitted: marked, as all of the set is.
@@ -231,6 +235,7 @@ impl Folding<'_> {
             set,
             members: Vec::new(),
             deltas: Vec::new(),
+            places: Places::default(),
             straddled: false,
             born: Vec::new(),
         };
@@ -287,7 +292,12 @@ impl Folding<'_> {
             // What must come along follows from the deltas.
             let mut more = match copied.deltas.len() {
                 same if same == before => Vec::new(),
-                _ => closure(&copied.deltas, &self.sessions.state, owner),
+                _ => closure_with(
+                    &copied.deltas,
+                    &self.sessions.state,
+                    owner,
+                    &mut copied.places,
+                ),
             };
             self.folds.meter.add(begun, |m| &mut m.verify);
             let state = &self.sessions.state;
@@ -354,11 +364,12 @@ impl Folding<'_> {
             return Err(Errno::NOENT.into());
         };
         let begun = self.folds.meter.now();
-        let changes = verify(
+        let changes = verify_with(
             &self.sessions.state,
             &session.credentials,
             &copied.members,
             &copied.deltas,
+            &copied.places,
         )
         .map_err(|violation| match copied.straddled {
             // An operation in flight may show half of itself for an instant.

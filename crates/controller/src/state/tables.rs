@@ -16,7 +16,8 @@ use crate::space::pages::Space;
 use crate::space::slots::InodeSlots;
 use crate::state::classes::{Class, Classes};
 use crate::state::searches::Searches;
-use arck_core_state::directory::{self, Dentry};
+use arck_core_state::directory::in_order::{self, Place, Sought};
+use arck_core_state::directory::{self, Dentry, Found};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{
@@ -316,6 +317,39 @@ impl VerifiedState for State {
                 None
             }
         }
+    }
+
+    fn lookup_all(
+        &self,
+        directory: InodeNumber,
+        sought: &[Sought<'_>],
+        each: &mut dyn FnMut(usize, Option<(Dentry, Option<Place>)>),
+    ) {
+        // Those that nobody has been told of when a page turns out to be damaged are not there.
+        let mut told = 0;
+        if let Some(inode) = self.directory(directory) {
+            let tell = |at, found: Option<Found>| {
+                told = at + 1;
+                each(at, found.map(|found| (found.dentry, found.place())));
+            };
+            let looked_up =
+                in_order::lookup_in_order(self, inode.root, buckets(inode), sought, tell);
+            if let Err(torn) = looked_up {
+                tracing::error!("directory {directory}: {torn}");
+            }
+        }
+        (told..sought.len()).for_each(|at| each(at, None));
+    }
+
+    fn lookup_at(
+        &self,
+        directory: InodeNumber,
+        sought: &Sought<'_>,
+        place: Place,
+    ) -> Option<Dentry> {
+        let inode = self.directory(directory)?;
+        let found = in_order::lookup_at(self, inode.root, buckets(inode), sought, place)?;
+        Some(found.dentry)
     }
 
     fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr {

@@ -8,7 +8,7 @@
 //!   then on `whole` alone counts.
 //! * A fresh page is whole from the beginning: nobody looks at what stood there.
 
-use arck_core_state::{PageWords, zeroed_page};
+use arck_core_state::{PageWords, copied_page, zeroed_page};
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering;
 
@@ -35,11 +35,11 @@ impl WorkingPage {
 
     /// A new page with these contents.
     pub fn copy_of(old: &PageWords) -> WorkingPage {
-        let page = WorkingPage::fresh();
-        for (word, old) in page.words(old).iter().zip(old) {
-            word.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        WorkingPage {
+            is_fresh: true,
+            few: Vec::new(),
+            whole: OnceCell::from(copied_page(old)),
         }
-        page
     }
 
     /// The live page, nothing changed yet.
@@ -63,10 +63,7 @@ impl WorkingPage {
     /// All of it; `live` is what stands in the pool.
     pub fn words(&self, live: &PageWords) -> &PageWords {
         self.whole.get_or_init(|| {
-            let words = zeroed_page();
-            for (word, live) in words.iter().zip(live) {
-                word.store(live.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
+            let words = copied_page(live);
             for &(index, value) in &self.few {
                 words[usize::from(index)].store(value, Ordering::Relaxed);
             }

@@ -14,11 +14,12 @@ use crate::state::apply::directory::{self, CHAIN_FULL, edit, free_all};
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
+use arck_core_state::directory::in_order::{self, Place, Sought};
 use arck_core_state::directory::{
     CHAIN_MAX, HashPage, MovedDentry, UNITS, bucket_of, bucket_order, find_in_page, next_page,
     units_for, units_used,
 };
-use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, index};
+use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, PageWords, Pages, index};
 use arck_verifier::ChangedName;
 use rustix::io::Errno;
 
@@ -78,6 +79,19 @@ pub fn remove_all(
     Ok(())
 }
 
+/// Where a name stands in a page: where the verifier found it, if it is there still, and else wherever it is.
+fn unit_in(page: &PageWords, at: PagePtr, name: &ChangedName<'_>) -> Option<usize> {
+    let sought = Sought {
+        hash: name.hash,
+        name: &name.name,
+    };
+    let known = name.place.filter(|place| place.page() == at);
+    known
+        .map(Place::unit)
+        .filter(|&unit| in_order::find_at(page, unit, &sought).is_some())
+        .or_else(|| Some(find_in_page(page, name.hash, &name.name)?.1))
+}
+
 /// Removes names of one bucket, of which the directory has more.
 fn remove_run(
     change: &mut Change<'_>,
@@ -93,8 +107,8 @@ fn remove_run(
         }
         let page = change.page(at).ok_or(Errno::IO)?;
         let mut units = Vec::new();
-        left.retain(|name| match find_in_page(page, name.hash, &name.name) {
-            Some((_, unit)) => {
+        left.retain(|name| match unit_in(page, at, name) {
+            Some(unit) => {
                 units.push(unit);
                 false
             }
@@ -420,10 +434,29 @@ mod tests {
             name: name.into(),
             hash: hash_name(seed, name),
             dentry: DENTRY,
+            place: None,
         });
         let mut changed: Vec<_> = changed.collect();
         changed.sort_by_key(|name| bucket_order(name.hash));
         changed
+    }
+
+    /// Says of some names where they stand, of others where another one does.
+    fn with_places(test: &TestCore, number: InodeNumber, names: &mut [ChangedName<'_>]) {
+        let state = &test.core.sessions.state;
+        let sought = names.iter().map(|name| (name.hash, name.name.to_vec()));
+        let sought: Vec<_> = sought.collect();
+        let sought: Vec<_> = sought
+            .iter()
+            .map(|(hash, name)| Sought { hash: *hash, name })
+            .collect();
+        let mut last = None;
+        arck_verifier::VerifiedState::lookup_all(state, number, &sought, &mut |at, found| {
+            let (_, place) = found.expect("it is there");
+            assert!(place.is_some());
+            names[at].place = [place, last, None][at % 3];
+            last = place;
+        });
     }
 
     /// All names of the directory, each in its bucket, and its pages.
@@ -466,9 +499,6 @@ mod tests {
         for step in 0..60 {
             let most = [6, 30, 400, 5000][random(4) as usize];
             let count = random(most) as usize;
-            let state = &mut test.core.sessions.state;
-            let mut change = Change::new(state);
-            let mut inode = change.inode(number).unwrap();
             let goes = step % 3 == 2;
             let names: Vec<Vec<u8>> = match goes {
                 true => {
@@ -485,7 +515,12 @@ mod tests {
                     })
                     .collect(),
             };
-            let names_changed = changed(seed, &names);
+            let mut names_changed = changed(seed, &names);
+            if goes {
+                with_places(&test, number, &mut names_changed);
+            }
+            let mut change = Change::new(&mut test.core.sessions.state);
+            let mut inode = change.inode(number).unwrap();
             match goes {
                 true => remove_all(&mut change, &mut inode, &names_changed).unwrap(),
                 false => add_all(&mut change, &mut inode, &names_changed).unwrap(),
