@@ -8,6 +8,7 @@
 pub mod alone;
 pub mod aside;
 pub mod folding;
+pub mod memory;
 pub mod meter;
 mod numbers;
 pub mod orphans;

@@ -38,6 +38,7 @@ impl Core {
     /// left that died.
     pub fn open(path: &Path, options: Options) -> Result<Core> {
         arck_pm::guarded::install_guard();
+        crate::fold::memory::keep();
         let mut progress = Reporter::new(options.progress.clone());
         let (mut pool, was_clean, same_boot) =
             Pool::open(path, options.persist, options.durability)?;
