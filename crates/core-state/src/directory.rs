@@ -18,6 +18,7 @@ use crate::geometry::{InodeNumber, NAME_MAX, PagePtr};
 use crate::index::{self, IndexRoot};
 use crate::inode::FileKind;
 use crate::{PageWords, Pages};
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 /// Units in a hash page.
@@ -137,6 +138,12 @@ pub fn tags(page: &PageWords) -> [u8; UNITS] {
     tags
 }
 
+/// The words of a page that hold the tags of so many units, and those that hold the units themselves.
+pub fn words_of(first: usize, units: usize) -> (Range<usize>, Range<usize>) {
+    let tags = TAGS_OFFSET / 8 + first / 8..TAGS_OFFSET / 8 + (first + units).div_ceil(8);
+    (tags, unit_word(first)..unit_word(first + units))
+}
+
 fn unit_word(unit: usize) -> usize {
     (UNITS_OFFSET + unit * UNIT_SIZE) / 8
 }
@@ -170,24 +177,19 @@ pub fn read_entry(page: &PageWords, unit: usize) -> Option<(Dentry, u32, Name)> 
 
 fn name_matches(page: &PageWords, unit: usize, name: &[u8]) -> bool {
     let at = unit_word(unit) + 2;
-    let mut chunks = name.chunks_exact(8);
-    let mut i = at;
-    for chunk in &mut chunks {
-        let want = u64::from_le_bytes([
-            chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
-        ]);
-        if i >= 512 || word(page, i) != want {
-            return false;
+    let mut words = (at..).zip(name.chunks(8));
+    words.all(|(index, chunk)| index < 512 && word(page, index) == word_of(chunk))
+}
+
+/// The word that holds up to 8 bytes of a name, zeroes behind them. (Copying so few is a call for each.)
+fn word_of(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(whole) => u64::from_le_bytes(*whole),
+        None => {
+            let rest = bytes.iter().rev();
+            rest.fold(0, |word, &byte| word << 8 | u64::from(byte))
         }
-        i += 1;
     }
-    let rest = chunks.remainder();
-    if rest.is_empty() {
-        return true;
-    }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    i < 512 && word(page, i) == u64::from_le_bytes(last)
 }
 
 /// Searches one hash page.
@@ -432,10 +434,7 @@ impl HashPage<'_> {
         );
         let mut chunks = name.chunks(8);
         for index in at + 2..at + need * UNIT_SIZE / 8 {
-            let mut bytes = [0; 8];
-            let chunk = chunks.next().unwrap_or_default();
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.put(index, u64::from_le_bytes(bytes));
+            self.put(index, word_of(chunks.next().unwrap_or_default()));
         }
         Some(need)
     }
@@ -451,8 +450,8 @@ impl HashPage<'_> {
         units
     }
 
-    /// Removes the dentry at `unit`; `None` if there is none.
-    pub fn remove(self, unit: usize) -> Option<()> {
+    /// Removes the dentry at `unit`; gives the units that it took. `None` if there is none.
+    pub fn remove(self, unit: usize) -> Option<usize> {
         if unit >= UNITS {
             return None;
         }
@@ -461,10 +460,11 @@ impl HashPage<'_> {
             return None;
         }
         let length = cast::byte(word(self.0, unit_word(unit) + 1), 4);
-        for unit in unit..(unit + units_for(usize::from(length))).min(UNITS) {
+        let end = (unit + units_for(usize::from(length))).min(UNITS);
+        for unit in unit..end {
             self.set_tag(unit, TAG_FREE);
         }
-        Some(())
+        Some(end - unit)
     }
 }
 

@@ -4,11 +4,12 @@
 //! What is moved is copied, as far as the file reaches, with zeroes behind that; the old page is given
 //! back, emptied, by who asked for the move.
 
+use crate::state::apply::directory::edit;
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::classes::Class;
 use crate::state::tables::State;
-use arck_core_state::directory::{CHAIN_MAX, HashPage, next_page};
+use arck_core_state::directory::{CHAIN_MAX, next_page};
 use arck_core_state::superblock::Durability;
 use arck_core_state::{
     FileKind, IndexRoot, Inode, InodeNumber, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, SegmentNumber,
@@ -264,7 +265,7 @@ pub fn bucket(change: &mut Change<'_>, first: PagePtr) -> Result<PagePtr, Errno>
     let mut next = PagePtr::NULL;
     for &old in chain(change, first)?.iter().rev() {
         let new = change.copy_page(old)?;
-        HashPage(change.edit(new)?).set_next(next);
+        edit(change, new)?.set_next(next);
         change.move_page(old);
         next = new;
     }

@@ -78,27 +78,26 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
             }
         }
     };
-    let store = |last: bool| {
-        redo.runs().for_each(|run| store_run(&run, last));
-        for (target, offset, bytes) in redo.records() {
-            if last && target != Target::Headers {
-                continue;
-            }
-            let memory = memory(target, pool);
-            // Only whole aligned words are ever put.
-            for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
-                let at = offset + index as u64 * 8;
-                let is_last = target == Target::Headers
-                    && matches!(at % HEADER_SIZE as u64, FOLD_OFFSET | OWNERSHIP_OFFSET);
-                if is_last == last {
-                    let word = u64::from_le_bytes(*word);
-                    let stored = memory.store_u64(cast::index(at), word, Ordering::Release);
-                    debug_assert!(stored.is_some());
-                }
+    let store_word = |memory: SharedBytes<'_>, at: u64, word: u64| {
+        let stored = memory.store_u64(cast::index(at), word, Ordering::Release);
+        debug_assert!(stored.is_some());
+    };
+    redo.runs().for_each(|run| store_run(&run, false));
+    // Fold numbers and owners, in the order in which they stand.
+    let mut last: Vec<(u64, u64)> = Vec::with_capacity(2 * numbers.len());
+    for (target, offset, bytes) in redo.records() {
+        let memory = memory(target, pool);
+        // Only whole aligned words are ever put.
+        for (at, word) in (offset..).step_by(8).zip(bytes.as_chunks::<8>().0) {
+            let word = u64::from_le_bytes(*word);
+            let is_last = target == Target::Headers
+                && matches!(at % HEADER_SIZE as u64, FOLD_OFFSET | OWNERSHIP_OFFSET);
+            match is_last {
+                true => last.push((at, word)),
+                false => store_word(memory, at, word),
             }
         }
-    };
-    store(false);
+    }
     half();
     fence(Ordering::SeqCst);
     for header in headers() {
@@ -108,7 +107,10 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
         stored(&header.sequence);
     }
     // In ascending order: of each header the fold number, then the ownership.
-    store(true);
+    redo.runs().for_each(|run| store_run(&run, true));
+    for (at, word) in last {
+        store_word(pool.headers(), at, word);
+    }
 }
 
 /// Flushes what [`store`] has stored, each line once where its words follow each other; `each` is told of every range.

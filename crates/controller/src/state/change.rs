@@ -18,10 +18,12 @@ mod tests;
 use crate::state::classes::NOBODY;
 use crate::state::searches::NewSearches;
 use crate::state::tables::State;
-use crate::state::working::WorkingPage;
+use crate::state::working::{Touched, WorkingPage};
 use arck_controller_state::segments::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber};
+use arck_core_state::{
+    FileKind, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber,
+};
 use arck_verifier::ByNumber;
 use foldhash::{HashMap, HashSet};
 pub use numbered::HeaderWords;
@@ -155,6 +157,29 @@ impl<'a> Change<'a> {
         };
         self.searches.note(old, &inode);
         self.put_inode(number, Some(inode));
+    }
+
+    /// Changes an inode where it is kept. EIO if it is not alive, or dies here.
+    pub fn change_inode(
+        &mut self,
+        number: InodeNumber,
+        change: impl FnOnce(&mut Inode),
+    ) -> Result<(), Errno> {
+        let make = || Numbered::new(number);
+        let said = self.numbers.get_or_insert_with(number, make);
+        if said.inode.is_none() {
+            said.inode = Some(Some(*self.state.shadow(number).ok_or(Errno::IO)?));
+        }
+        let Some(Some(inode)) = &mut said.inode else {
+            return Err(Errno::IO);
+        };
+        self.changes_inodes = true;
+        let old = (inode.kind() == Some(FileKind::Directory)).then_some(*inode);
+        change(inode);
+        if old.is_some() {
+            self.searches.note(old.as_ref(), inode);
+        }
+        Ok(())
     }
 
     fn put_inode(&mut self, number: InodeNumber, inode: Option<Inode>) {
@@ -496,10 +521,12 @@ impl<'a> Change<'a> {
     }
 
     /// A metadata page to be changed in place. EIO if the page is none.
-    pub fn edit(&mut self, page: PagePtr) -> Result<&PageWords, Errno> {
+    /// Whoever changes it notes which words.
+    pub fn edit(&mut self, page: PagePtr) -> Result<(&PageWords, &Touched), Errno> {
         let live = self.state.pool.page(page).ok_or(Errno::IO)?;
         let working = self.pages.entry(page);
-        Ok(working.or_insert_with(WorkingPage::of_live).words(live))
+        let working = working.or_insert_with(WorkingPage::of_live);
+        Ok((working.words(live), working.touched()))
     }
 
     /// Whether nothing changes but, perhaps, marks.

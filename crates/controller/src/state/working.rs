@@ -7,10 +7,13 @@
 //! * A page that is not fresh is its live page with `few` on top, until it is made `whole`; from
 //!   then on `whole` alone counts.
 //! * A fresh page is whole from the beginning: nobody looks at what stood there.
+//! * Of a whole page that is not fresh, words that are not `touched` are as they stand live: a page of which a name has
+//!   gone need not be compared word by word with one that is not in the cache any more.
 
 use arck_core_state::{PageWords, copied_page, zeroed_page};
-use std::cell::OnceCell;
-use std::sync::atomic::Ordering;
+use std::cell::{Cell, OnceCell};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words changed at most before the page is copied.
 const FEW_MAX: usize = 16;
@@ -21,6 +24,36 @@ pub struct WorkingPage {
     /// Changed words by index, each once.
     few: Vec<(u16, u64)>,
     whole: OnceCell<Box<PageWords>>,
+    touched: Touched,
+}
+
+/// Words of the whole page that may have changed since it was made whole, a bit each.
+#[derive(Default)]
+pub struct Touched(Cell<[u64; WORDS / 64]>);
+
+/// Words in a page.
+const WORDS: usize = 512;
+
+impl Touched {
+    /// Notes words that somebody changes in [`WorkingPage::words`].
+    pub fn note(&self, words: Range<usize>) {
+        let mut bits = self.0.get();
+        for word in words {
+            bits[word / 64] |= 1 << (word % 64);
+        }
+        self.0.set(bits);
+    }
+
+    /// Ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        (0..).zip(self.0.get()).flat_map(|(at, mut bits)| {
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(at * 64 + bit)
+            })
+        })
+    }
 }
 
 impl WorkingPage {
@@ -30,6 +63,7 @@ impl WorkingPage {
             is_fresh: true,
             few: Vec::new(),
             whole: OnceCell::from(zeroed_page()),
+            touched: Touched::default(),
         }
     }
 
@@ -39,6 +73,7 @@ impl WorkingPage {
             is_fresh: true,
             few: Vec::new(),
             whole: OnceCell::from(copied_page(old)),
+            touched: Touched::default(),
         }
     }
 
@@ -48,6 +83,7 @@ impl WorkingPage {
             is_fresh: false,
             few: Vec::new(),
             whole: OnceCell::new(),
+            touched: Touched::default(),
         }
     }
 
@@ -66,6 +102,8 @@ impl WorkingPage {
             let words = copied_page(live);
             for &(index, value) in &self.few {
                 words[usize::from(index)].store(value, Ordering::Relaxed);
+                self.touched
+                    .note(usize::from(index)..usize::from(index) + 1);
             }
             words
         })
@@ -99,31 +137,50 @@ impl WorkingPage {
             }
         }
         self.words(live)[index].store(value, Ordering::Relaxed);
+        self.touched.note(index..index + 1);
     }
 
-    /// The words that differ from the live page's, ascending.
-    pub fn changed(&self, live: &PageWords) -> Vec<(usize, u64)> {
-        let differs = |&(index, value): &(usize, u64)| value != live[index].load(Ordering::Relaxed);
-        match self.whole.get() {
-            Some(words) => {
-                let all = words.iter().map(|word| word.load(Ordering::Relaxed));
-                all.enumerate().filter(differs).collect()
-            }
-            None => {
-                let few = self.few.iter();
-                let few = few.map(|&(index, value)| (usize::from(index), value));
-                let mut changed: Vec<_> = few.filter(differs).collect();
-                changed.sort_unstable();
-                changed
-            }
-        }
+    pub fn touched(&self) -> &Touched {
+        &self.touched
+    }
+
+    /// Tells the words that may differ from the live page's, ascending.
+    pub fn for_changed(&self, live: &PageWords, mut each: impl FnMut(usize, u64)) {
+        let Some(words) = self.whole.get() else {
+            let mut few = self.few.clone();
+            few.sort_unstable();
+            let few = few.into_iter();
+            return few.for_each(|(index, value)| each(usize::from(index), value));
+        };
+        let touched = self.touched.iter();
+        touched.for_each(|index| each(index, words[index].load(Ordering::Relaxed)));
+        debug_assert!(
+            self.is_fresh || self.is_as_touched(words, live),
+            "a word has changed, and nobody has said so"
+        );
+    }
+
+    fn is_as_touched(&self, words: &PageWords, live: &PageWords) -> bool {
+        let same = |(word, live): (&AtomicU64, &AtomicU64)| {
+            word.load(Ordering::Relaxed) == live.load(Ordering::Relaxed)
+        };
+        let mut touched = self.touched.iter().peekable();
+        let mut pairs = words.iter().zip(live).enumerate();
+        pairs.all(|(index, pair)| touched.next_if_eq(&index).is_some() || same(pair))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+
+    fn changed(working: &WorkingPage, live: &PageWords) -> Vec<(usize, u64)> {
+        let mut changed = Vec::new();
+        working.for_changed(live, |index, value| changed.push((index, value)));
+        assert!(changed.is_sorted());
+        changed.retain(|&(index, value)| live[index].load(Ordering::Relaxed) != value);
+        changed
+    }
 
     fn page(value: impl Fn(usize) -> u64) -> PageWords {
         std::array::from_fn(|index| AtomicU64::new(value(index)))
@@ -142,7 +199,7 @@ mod tests {
             working.set(&live, 511, 511);
             assert_eq!(working.whole().is_none(), count < FEW_MAX);
             let expected: Vec<(usize, u64)> = (0..count).map(|i| (i * 2 + 1, 1_000)).collect();
-            assert_eq!(working.changed(&live), expected);
+            assert_eq!(changed(&working, &live), expected);
             assert_eq!((working.word(&live, 1), working.word(&live, 2)), (1_000, 2));
             let words = working.words(&live);
             assert_eq!(words[1].load(Ordering::Relaxed), 1_000);
@@ -151,7 +208,7 @@ mod tests {
             working.set(&live, 2, 9);
             let mut more = expected.clone();
             more.insert(1, (2, 9));
-            assert_eq!(working.changed(&live), more);
+            assert_eq!(changed(&working, &live), more);
         }
     }
 
@@ -165,9 +222,10 @@ mod tests {
         // Changed in place, as a live page that is whole.
         for mut working in [fresh, WorkingPage::of_live()] {
             working.words(&live)[9].store(5, Ordering::Relaxed);
+            working.touched().note(9..10);
             assert_eq!(working.word(&live, 9), 5);
             working.set(&live, 10, 6);
-            let changed = working.changed(&live);
+            let changed = changed(&working, &live);
             assert!(changed.contains(&(9, 5)) && changed.contains(&(10, 6)));
         }
     }

@@ -13,12 +13,13 @@
 //!   becomes empty is unlinked and freed; a directory without names has no pages at all.
 //! * A page of names that is free shows none: the directory may be closed later to those who can map it.
 
+use crate::state::apply::edited::EditedPage;
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
 use arck_core_state::directory::{
-    CHAIN_MAX, Dentry, HashPage, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name,
-    next_page, room_in_page, units_for,
+    CHAIN_MAX, Dentry, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name, next_page,
+    room_in_page, units_for,
 };
 use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, index};
 use rustix::io::Errno;
@@ -43,8 +44,10 @@ fn next(change: &Change<'_>, page: PagePtr) -> Result<PagePtr, Errno> {
     change.page(page).map(next_page).ok_or(Errno::IO)
 }
 
-pub(super) fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<HashPage<'c>, Errno> {
-    change.edit(page).map(HashPage)
+/// A page of names to be changed.
+pub fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<EditedPage<'c>, Errno> {
+    let (words, touched) = change.edit(page)?;
+    Ok(EditedPage::new(words, touched))
 }
 
 /// Adds a name that is not there. The caller stores the inode.
@@ -200,7 +203,7 @@ pub fn remove(change: &mut Change<'_>, inode: &mut Inode, name: &[u8]) -> Result
         if let Some(before) = before
             && content.is_empty()
         {
-            let behind = next_page(content.0);
+            let behind = next_page(content.words());
             edit(change, before)?.set_next(behind);
             change.free_names(at);
         }

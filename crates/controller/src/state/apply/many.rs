@@ -11,13 +11,14 @@
 //! * Names are given in the order of buckets, so those of a bucket follow each other, whatever the size.
 
 use crate::state::apply::directory::{self, CHAIN_FULL, edit, free_all};
+use crate::state::apply::edited::EditedPage;
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
 use arck_core_state::directory::in_order::{self, Place, Sought};
 use arck_core_state::directory::{
-    CHAIN_MAX, HashPage, MovedDentry, UNITS, bucket_of, bucket_order, find_in_page, next_page,
-    units_for, units_used,
+    CHAIN_MAX, MovedDentry, UNITS, bucket_of, bucket_order, find_in_page, next_page, units_for,
+    units_used,
 };
 use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, PageWords, Pages, index};
 use arck_verifier::ChangedName;
@@ -105,26 +106,28 @@ fn remove_run(
         if left.is_empty() {
             break;
         }
-        let page = change.page(at).ok_or(Errno::IO)?;
-        let mut units = Vec::new();
-        left.retain(|name| match unit_in(page, at, name) {
+        let is_known = |name: &&ChangedName<'_>| name.place.is_some_and(|place| place.page() == at);
+        if !left.iter().any(is_known) {
+            let page = change.page(at).ok_or(Errno::IO)?;
+            if left.iter().all(|name| unit_in(page, at, name).is_none()) {
+                before = Some(at);
+                continue;
+            }
+        }
+        // Copied first: its lines follow each other, and names are looked for in what is in the cache.
+        let content = edit(change, at)?;
+        let mut removed = Ok(());
+        left.retain(|name| match unit_in(content.words(), at, name) {
             Some(unit) => {
-                units.push(unit);
+                removed = removed.and(content.remove(unit).ok_or(Errno::IO));
                 false
             }
             None => true,
         });
-        if units.is_empty() {
-            before = Some(at);
-            continue;
-        }
-        let content = edit(change, at)?;
-        for unit in units {
-            content.remove(unit).ok_or(Errno::IO)?;
-        }
+        removed?;
         match before {
             Some(before) if content.is_empty() => {
-                let behind = next_page(content.0);
+                let behind = next_page(content.words());
                 edit(change, before)?.set_next(behind);
                 change.free_names(at);
             }
@@ -388,7 +391,7 @@ fn insert_run(
 }
 
 /// Puts into a page what there is room for, and leaves the others.
-fn fill(page: HashPage<'_>, left: &mut Vec<&ChangedName<'_>>) {
+fn fill(page: EditedPage<'_>, left: &mut Vec<&ChangedName<'_>>) {
     // Where the search goes on: what lies before has been filled, or is too small for some.
     let mut from = 0;
     left.retain(|name| {

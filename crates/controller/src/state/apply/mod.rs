@@ -9,6 +9,7 @@
 //!   inode's own changes behind those of its names, or another session's, that were made later.
 
 pub mod directory;
+pub mod edited;
 pub mod file;
 pub mod many;
 
@@ -43,13 +44,10 @@ pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<Inode
         attributes_and_data(change, inode, now)?;
     }
     for &(number, time) in &changes.times {
-        let mut inode = change.inode(number).ok_or(Errno::IO)?;
         // It may be an inode that the session could not stamp otherwise.
-        let changed = later(inode.changed, time.min(now), now);
-        if changed != inode.changed {
-            inode.changed = changed;
-            change.set_inode(inode);
-        }
+        change.change_inode(number, |inode| {
+            inode.changed = later(inode.changed, time.min(now), now);
+        })?;
     }
     let mut dying = Vec::new();
     for &(number, by) in &changes.links {
@@ -70,11 +68,12 @@ pub fn change_links(
     by: i64,
     dying: &mut Vec<InodeNumber>,
 ) -> Result<(), Errno> {
-    let mut inode = change.inode(number).ok_or(Errno::IO)?;
-    let links = i64::from(inode.links) + by;
-    inode.links = u32::try_from(links).map_err(|_| Errno::IO)?;
-    change.set_inode(inode);
-    if inode.links == 0 {
+    let mut links = Err(Errno::IO);
+    change.change_inode(number, |inode| {
+        links = u32::try_from(i64::from(inode.links) + by).map_err(|_| Errno::IO);
+        inode.links = links.unwrap_or(inode.links);
+    })?;
+    if links? == 0 {
         orphan(change, number)?;
         dying.push(number);
     } else if let header = change.header(number)?
@@ -93,9 +92,7 @@ fn later(old: i64, new: i64, now: i64) -> i64 {
 
 /// Takes an inode out of the tree.
 pub fn orphan(change: &mut Change<'_>, number: InodeNumber) -> Result<(), Errno> {
-    let mut inode = change.inode(number).ok_or(Errno::IO)?;
-    inode.links = 0;
-    change.set_inode(inode);
+    change.change_inode(number, |inode| inode.links = 0)?;
     change.header(number)?.kind = HeaderKind::Orphan;
     Ok(())
 }

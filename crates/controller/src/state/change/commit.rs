@@ -113,7 +113,6 @@ impl Change<'_> {
     /// Everything that changes in place, as redo records.
     fn redo(&self, order: &[usize]) -> Result<Redo, Errno> {
         let mut redo = Redo::default();
-        let mut run_of_words = Vec::new();
         let sequenced: Vec<u8> = self
             .in_order(order)
             .filter(|said| self.is_sequenced(said))
@@ -138,17 +137,11 @@ impl Change<'_> {
                 continue;
             }
             let live = self.state.pool.page(page).ok_or(Errno::IO)?;
-            let changed = working.changed(live);
-            for run in changed.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
-                run_of_words.clear();
-                run_of_words.extend(run.iter().flat_map(|(_, word)| word.to_le_bytes()));
-                let first = run.first().map_or(0, |(index, _)| *index);
-                redo.put(
-                    Target::Pages,
-                    page.address() + first as u64 * 8,
-                    &run_of_words,
-                );
-            }
+            // Those that follow each other become one record.
+            working.for_changed(live, |index, word| {
+                let address = page.address() + index as u64 * 8;
+                redo.put(Target::Pages, address, &word.to_le_bytes());
+            });
         }
         for said in self.in_order(order).filter(|said| said.place == 0) {
             let Some(Some(new)) = &said.inode else {
@@ -182,27 +175,32 @@ impl Change<'_> {
         for (index, word) in words {
             redo.put(Target::Bitmap, index * 8, &word.to_le_bytes());
         }
-        let live = self.state.pool.headers();
         for said in self.in_order(order) {
             let Some(header) = &said.header else { continue };
             let at = u64::from(said.number) * HEADER_SIZE as u64;
             let words = header.words();
-            let differs = |index: usize| {
-                let offset = cast::index(at) + 8 * (index + 1);
-                live.load_u64(offset, Ordering::Relaxed) != Some(words[index])
-            };
-            let changed: [bool; 5] = std::array::from_fn(differs);
-            let mut index = 0;
-            for run in changed.chunk_by(|one, next| one == next) {
-                if run[0] {
-                    let run = &words[index..index + run.len()];
-                    redo.put(Target::Headers, at + 8 * (index as u64 + 1), run.as_bytes());
-                }
-                index += run.len();
+            let live = self.state.pool.header(said.number).ok_or(Errno::IO)?;
+            let stored = [
+                &live.inode,
+                &live.fold,
+                &live.ownership,
+                &live.identity,
+                &live.state,
+            ];
+            let differs = |index: &usize| stored[*index].load(Ordering::Relaxed) != words[*index];
+            // One record from the first to the last that differs: the words between stay what they are, and nobody
+            // else changes any.
+            if let Some(first) = (0..words.len()).find(differs) {
+                let last = (0..words.len()).rfind(differs).unwrap_or(first);
+                let changed = words[first..=last].as_bytes();
+                redo.put(Target::Headers, at + 8 * (first as u64 + 1), changed);
             }
-            let sealed = at + SEALED_OFFSET;
-            if live.load_u64(cast::index(sealed), Ordering::Relaxed) != Some(header.sealed) {
-                redo.put(Target::Headers, sealed, &header.sealed.to_le_bytes());
+            if live.sealed.load(Ordering::Relaxed) != header.sealed {
+                redo.put(
+                    Target::Headers,
+                    at + SEALED_OFFSET,
+                    header.sealed.as_bytes(),
+                );
             }
         }
         Ok(redo)
