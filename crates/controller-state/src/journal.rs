@@ -163,6 +163,14 @@ pub struct Redo {
 }
 
 impl Redo {
+    /// With room for so many bytes.
+    pub fn with_room(bytes: usize) -> Redo {
+        Redo {
+            bytes: Vec::with_capacity(bytes),
+            last: None,
+        }
+    }
+
     /// The entry at the beginning of a journal, if one counts that stands there.
     pub fn decode(header: &EntryHeader, records: Vec<u8>) -> Option<Redo> {
         header.is_of(&records).then_some(Redo {

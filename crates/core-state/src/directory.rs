@@ -11,8 +11,6 @@
 //! # Invariant
 //! Within one directory every name appears once, in the bucket that its hash says.
 
-pub mod in_order;
-
 use crate::cast;
 use crate::geometry::{InodeNumber, NAME_MAX, PagePtr};
 use crate::index::{self, IndexRoot};
@@ -125,7 +123,7 @@ impl core::fmt::Debug for Name {
     }
 }
 
-fn word(page: &PageWords, index: usize) -> u64 {
+pub(crate) fn word(page: &PageWords, index: usize) -> u64 {
     page[index].load(Ordering::Relaxed)
 }
 
@@ -144,7 +142,7 @@ pub fn words_of(first: usize, units: usize) -> (Range<usize>, Range<usize>) {
     (tags, unit_word(first)..unit_word(first + units))
 }
 
-fn unit_word(unit: usize) -> usize {
+pub(crate) fn unit_word(unit: usize) -> usize {
     (UNITS_OFFSET + unit * UNIT_SIZE) / 8
 }
 
@@ -211,7 +209,7 @@ pub fn find_in_page(page: &PageWords, hash: u64, name: &[u8]) -> Option<(Dentry,
 }
 
 /// What a name leads to, if it is the one at a unit where its tag stands.
-fn entry_at(page: &PageWords, unit: usize, hash: u64, name: &[u8]) -> Option<Dentry> {
+pub(crate) fn entry_at(page: &PageWords, unit: usize, hash: u64, name: &[u8]) -> Option<Dentry> {
     let w1 = word(page, unit_word(unit) + 1);
     let is_it = cast::low(w1) == cast::low(hash)
         && usize::from(cast::byte(w1, 4)) == name.len()

@@ -37,6 +37,7 @@ pub mod directory;
 pub mod extended;
 pub mod geometry;
 pub mod header;
+pub mod in_order;
 pub mod index;
 pub mod inode;
 pub mod layout;

@@ -1,7 +1,7 @@
 //! What a verified delta changes. All of it is applied in one atomic step.
 
 use arck_core_state::directory::Dentry;
-use arck_core_state::directory::in_order::Place;
+use arck_core_state::in_order::Place;
 use arck_core_state::{FileKind, InodeNumber, PagePtr};
 use std::borrow::Cow;
 

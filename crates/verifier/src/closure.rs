@@ -2,15 +2,15 @@
 
 use crate::by_number::ByNumber;
 use crate::copy::CopiedDelta;
-use crate::effects::{Effects, PlacedRecord, placed_records};
+use crate::effects::{Effects, placed_records};
 use crate::order::{Placed, bucket_by_bucket};
 use crate::places::{self, NamePlace, Places};
 use crate::state::VerifiedState;
 use arck_core_state::FileKind;
 use arck_core_state::InodeNumber;
-use arck_core_state::directory::in_order::Sought;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
+use arck_core_state::in_order::Sought;
 use arck_core_state::record::effect;
 
 /// The inodes beyond `deltas` that must be in the fold set too, ascending, each once:
@@ -79,30 +79,41 @@ fn lose_their_last_name(
     wanted: &mut Vec<InodeNumber>,
     places: &mut Places,
 ) -> Vec<InodeNumber> {
-    // Records without effects change nothing.
-    let live = || deltas.iter().flat_map(placed_records);
-    let has_kills = live().any(|placed| placed.has(effect::KILL_SOURCE | effect::KILL_TARGET));
-    let moves = |placed: &PlacedRecord<'_>| {
-        !has_kills && placed.has(effect::REMOVE_SOURCE) && placed.has(effect::ADD)
-    };
+    let about = deltas.iter().map(CopiedDelta::records_about).sum();
     let mut come = Vec::new();
-    let mut going: Vec<Going<'_>> = Vec::new();
-    for placed in live().filter(|placed| placed.record.state != 0) {
+    let mut going: Vec<Going<'_>> = Vec::with_capacity(about);
+    let mut moved: Vec<Going<'_>> = Vec::new();
+    let mut has_kills = false;
+    // Records without effects change nothing.
+    let live = deltas.iter().flat_map(placed_records);
+    for placed in live.filter(|placed| placed.record.state != 0) {
         if placed.reaches_elsewhere() && wanted.last() != Some(&placed.source_directory()) {
             wanted.push(placed.source_directory());
         }
-        let removals = placed.removals();
-        going.extend(removals.skip(usize::from(moves(&placed))).map(
-            |(is_source, directory, name)| Going {
+        has_kills |= placed.has(effect::KILL_SOURCE | effect::KILL_TARGET);
+        let is_move = placed.has(effect::REMOVE_SOURCE) && placed.has(effect::ADD);
+        for (is_source, directory, name) in placed.removals() {
+            let goes = Going {
                 directory,
-                hash: state.hash(name),
+                hash: 0,
                 name,
                 key: places::key(&placed, is_source),
-            },
-        ));
-        if placed.has(effect::ADD) && !moves(&placed) {
+            };
+            match is_move && is_source {
+                true => moved.push(goes),
+                false => going.push(goes),
+            }
+        }
+        if placed.has(effect::ADD) && !is_move {
             come.push(placed.record.inode);
         }
+    }
+    if has_kills {
+        // Some of those that move do not come.
+        going.append(&mut moved);
+    }
+    for goes in &mut going {
+        goes.hash = state.hash(goes.name);
     }
     let mut lost = look_up(going, state, places);
     if lost.is_empty() {
@@ -175,9 +186,14 @@ fn look_up(
             let lost = lost.get_or_insert_with(dentry.inode, || (dentry.inode, 0));
             lost.1 += 1;
             let Going { key, hash, .. } = going[run[at]];
-            known.extend(place.map(|place| (key, NamePlace { hash, place })));
+            let found = NamePlace {
+                hash,
+                dentry,
+                place,
+            };
+            known.push((key, found));
         });
     }
-    places.note(known);
+    places.note(state.revision(), known);
     lost
 }

@@ -93,6 +93,12 @@ impl CopiedDelta {
         pages.flatten()
     }
 
+    /// About so many records: most have a unit of their own, and one for names.
+    pub(crate) fn records_about(&self) -> usize {
+        let units = self.valid.values().map(|&units| usize::from(units));
+        units.map(|units| units.div_ceil(2)).sum()
+    }
+
     /// `length` bytes from byte `offset` of the arena, as they were copied; `None` unless all of
     /// them lie in the branch slot or in one copied page. Serves fold copies.
     pub fn arena_bytes(&self, offset: u64, length: usize) -> Option<&[u8]> {

@@ -115,8 +115,10 @@ impl<'a> Effects<'a> {
     /// Reads the records of all deltas; no rule is checked here.
     pub fn gather(deltas: &'a [CopiedDelta]) -> Effects<'a> {
         let mut effects = Effects::default();
+        let about = deltas.iter().map(CopiedDelta::records_about).sum();
+        effects.records.reserve(about);
         for delta in deltas {
-            let mut sequences = Vec::new();
+            let mut sequences = Vec::with_capacity(delta.records_about());
             for placed in placed_records(delta) {
                 sequences.push((placed.record.sequence, placed.unit));
                 if placed.record.state == 0 {

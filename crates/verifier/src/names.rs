@@ -18,10 +18,10 @@ use crate::places;
 use crate::rule::{Rule, Violation};
 use crate::state::{VerifiedState, is_directory, may_touch};
 use arck_core_state::branch::UNCHANGED_TIME;
-use arck_core_state::directory::in_order::{self, Sought};
 use arck_core_state::directory::{Dentry, bucket_order};
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::header::HeaderKind;
+use arck_core_state::in_order::{self, Sought};
 use arck_core_state::{FileKind, InodeNumber};
 use foldhash::{HashMap, HashSet};
 
@@ -249,23 +249,21 @@ impl<'a> Names<'a> {
             verified: None,
             known: None,
         };
-        let mut known = set.places.reader();
-        let mut going: Vec<Place<'_, 'a>> = effects
-            .records
-            .iter()
-            .flat_map(|placed| {
-                let removals = placed.removals();
-                removals.map(move |removal| (placed, removal))
-            })
-            .map(|(placed, (is_source, directory, name))| {
-                let known = known(places::key(placed, is_source));
-                let hash = known.map_or_else(|| set.state.hash(name), |known| known.hash);
-                Place {
-                    known: known.map(|known| known.place),
-                    ..place(placed, directory, name, hash)
-                }
-            })
-            .collect();
+        let mut known = set.places.reader(set.state.revision());
+        let mut going: Vec<Place<'_, 'a>> = Vec::with_capacity(effects.records.len());
+        let removals = effects.records.iter().flat_map(|placed| {
+            let removals = placed.removals();
+            removals.map(move |removal| (placed, removal))
+        });
+        going.extend(removals.map(|(placed, (is_source, directory, name))| {
+            let known = known(places::key(placed, is_source));
+            let hash = known.map_or_else(|| set.state.hash(name), |known| known.hash);
+            Place {
+                verified: known.map(|known| known.dentry),
+                known: known.and_then(|known| known.place),
+                ..place(placed, directory, name, hash)
+            }
+        }));
         let order = bucket_by_bucket(&going);
         Names::find_all(set, &mut going, &order)?;
         for place in &going {
@@ -289,15 +287,16 @@ impl<'a> Names<'a> {
                 change.removed = changed.collect();
             }
         }
-        let coming = effects.adds().map(|placed| {
+        let mut coming: Vec<Place<'_, 'a>> = Vec::with_capacity(effects.records.len());
+        coming.extend(effects.adds().map(|placed| {
             let name = placed.record.name;
             place(placed, placed.directory, name, set.state.hash(name))
-        });
+        }));
         let going = order.iter().map(|&at| &going[at]);
-        self.come(set, coming.collect(), going.collect())
+        self.come(set, coming, going.collect())
     }
 
-    /// Looks up verified names: where they were found before, and else anew.
+    /// Looks up the verified names of which it is not known yet that they are there.
     fn look_up<S: VerifiedState>(
         set: &FoldSet<'_, S>,
         places: &mut [Place<'_, '_>],
@@ -308,16 +307,10 @@ impl<'a> Names<'a> {
             let is_of = |&at: &usize| places[at].directory == directory;
             let (run, others) = order.split_at(order.partition_point(is_of));
             order = others;
-            let mut unknown: Vec<usize> = Vec::with_capacity(run.len());
-            for &at in run {
-                let place = &mut places[at];
-                place.verified = place
-                    .known
-                    .and_then(|known| set.state.lookup_at(directory, &place.sought(), known));
-                if place.verified.is_none() {
-                    unknown.push(at);
-                }
-            }
+            let unknown = run.iter().copied();
+            let unknown: Vec<usize> = unknown
+                .filter(|&at| places[at].verified.is_none())
+                .collect();
             let sought: Vec<Sought<'_>> = unknown.iter().map(|&at| places[at].sought()).collect();
             let mut tell = |number: usize, found: Option<(Dentry, Option<in_order::Place>)>| {
                 let place = &mut places[unknown[number]];

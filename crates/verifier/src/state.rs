@@ -1,8 +1,8 @@
 //! What the verifier asks.
 
 use arck_core_state::directory::Dentry;
-use arck_core_state::directory::in_order::{Place, Sought};
 use arck_core_state::geometry::SessionNumber;
+use arck_core_state::in_order::{Place, Sought};
 use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, PagePtr};
 
 /// Verified state, as the controller's own tables tell it (shadow inodes).
@@ -30,8 +30,8 @@ pub trait VerifiedState {
             each(at, found.map(|dentry| (dentry, None)));
         }
     }
-    /// What a name leads to, if it stands where it was found before; `None` says nothing.
-    fn lookup_at(&self, _: InodeNumber, _: &Sought<'_>, _: Place) -> Option<Dentry> {
+    /// A number that names have as long as nothing changes; `None`: who asks twice looks twice.
+    fn revision(&self) -> Option<u64> {
         None
     }
     /// A name's hash, by which it is found in a verified directory.

@@ -77,11 +77,9 @@ pub fn verify_with<'a>(
             changes.inodes.push(change);
         }
     }
-    changes.creations = names
-        .creations
-        .iter()
-        .map(|(creation, _)| *creation)
-        .collect();
+    // In the memory in which they are.
+    let creations = names.creations.into_iter();
+    changes.creations = creations.map(|(creation, _)| creation).collect();
     changes.links = names.links;
     changes.times = names.times;
     changes.removed_directories = names.removed_directories;

@@ -382,6 +382,7 @@ impl Freeing<'_> {
             "some of {numbers:?} have names"
         );
         let mut change = Change::new(&mut self.sessions.state);
+        change.reserve_numbers(numbers.len());
         for &number in numbers {
             apply::free(&mut change, number)?;
         }

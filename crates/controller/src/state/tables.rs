@@ -16,10 +16,10 @@ use crate::space::pages::Space;
 use crate::space::slots::InodeSlots;
 use crate::state::classes::{Class, Classes};
 use crate::state::searches::Searches;
-use arck_core_state::directory::in_order::{self, Place, Sought};
 use arck_core_state::directory::{self, Dentry, Found};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
+use arck_core_state::in_order::{self, Place, Sought};
 use arck_core_state::{
     FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, PageWords, Pages, index,
 };
@@ -49,6 +49,8 @@ pub struct State {
     pub keepers: BTreeMap<InodeNumber, (InodeNumber, u32)>,
     /// The request that is served now: where the session table says that it was done, and how.
     pub serving: Option<(u64, u64)>,
+    /// Changes that were committed, or were about to be: names and inodes are as they were while it is the same.
+    pub(crate) commits: u64,
     inodes: ShadowInodes,
     /// Who may search directories.
     pub(crate) searches: Searches,
@@ -150,6 +152,7 @@ impl State {
             orphan_users: BTreeMap::new(),
             keepers: BTreeMap::new(),
             serving: None,
+            commits: 0,
             inodes: ShadowInodes::default(),
             searches: Searches::default(),
             crash_hook,
@@ -341,15 +344,8 @@ impl VerifiedState for State {
         (told..sought.len()).for_each(|at| each(at, None));
     }
 
-    fn lookup_at(
-        &self,
-        directory: InodeNumber,
-        sought: &Sought<'_>,
-        place: Place,
-    ) -> Option<Dentry> {
-        let inode = self.directory(directory)?;
-        let found = in_order::lookup_at(self, inode.root, buckets(inode), sought, place)?;
-        Some(found.dentry)
+    fn revision(&self) -> Option<u64> {
+        Some(self.commits)
     }
 
     fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr {

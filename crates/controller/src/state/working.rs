@@ -29,7 +29,7 @@ pub struct WorkingPage {
 
 /// Words of the whole page that may have changed since it was made whole, a bit each.
 #[derive(Default)]
-pub struct Touched(Cell<[u64; WORDS / 64]>);
+pub struct Touched([Cell<u64>; WORDS / 64]);
 
 /// Words in a page.
 const WORDS: usize = 512;
@@ -37,16 +37,19 @@ const WORDS: usize = 512;
 impl Touched {
     /// Notes words that somebody changes in [`WorkingPage::words`].
     pub fn note(&self, words: Range<usize>) {
-        let mut bits = self.0.get();
-        for word in words {
-            bits[word / 64] |= 1 << (word % 64);
+        for (at, bits) in (0..).step_by(64).zip(&self.0) {
+            let (first, end) = (words.start.max(at), words.end.min(at + 64));
+            if first < end {
+                let mask = !0 >> (64 - (end - first)) << (first - at);
+                bits.set(bits.get() | mask);
+            }
         }
-        self.0.set(bits);
     }
 
     /// Ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
-        (0..).zip(self.0.get()).flat_map(|(at, mut bits)| {
+        (0..).zip(&self.0).flat_map(|(at, bits)| {
+            let mut bits: u64 = bits.get();
             std::iter::from_fn(move || {
                 let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
                 bits &= bits - 1;
@@ -173,6 +176,21 @@ impl WorkingPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn words_that_are_noted_are_told_in_order(ranges in prop::collection::vec((0usize..=512, 0usize..=512), 0..20)) {
+            let touched = Touched::default();
+            let mut model = std::collections::BTreeSet::new();
+            for (one, other) in ranges {
+                let range = one.min(other)..one.max(other);
+                touched.note(range.clone());
+                model.extend(range);
+            }
+            prop_assert!(touched.iter().eq(model));
+        }
+    }
 
     fn changed(working: &WorkingPage, live: &PageWords) -> Vec<(usize, u64)> {
         let mut changed = Vec::new();

@@ -15,11 +15,11 @@ use crate::state::apply::edited::EditedPage;
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
-use arck_core_state::directory::in_order::{self, Place, Sought};
 use arck_core_state::directory::{
     CHAIN_MAX, MovedDentry, UNITS, bucket_of, bucket_order, find_in_page, next_page, units_for,
     units_used,
 };
+use arck_core_state::in_order::{self, Place, Sought};
 use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, PageWords, Pages, index};
 use arck_verifier::ChangedName;
 use rustix::io::Errno;

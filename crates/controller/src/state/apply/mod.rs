@@ -27,7 +27,8 @@ use rustix::io::Errno;
 /// orphans. Gives those. ENOSPC; EIO if the verified state is damaged.
 pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<InodeNumber>, Errno> {
     let now = now();
-    change.reserve_numbers(changes.creations.len().max(changes.links.len()));
+    let numbers = changes.links.len().max(changes.times.len());
+    change.reserve_numbers(changes.creations.len() + numbers);
     for inode in &changes.inodes {
         if let Some(mode) = inode.mode {
             change.set_final_mode(inode.inode, mode);

@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
+/// Bytes of an entry for each inode number, about: its sequence, its header, some words of the inode and of its name.
+const BYTES_OF_NUMBER: usize = 160;
+
 /// What stands in a map, in the order in which it lies in memory.
 fn in_order<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
     let mut entries: Vec<_> = map.iter().collect();
@@ -41,6 +44,7 @@ impl Change<'_> {
         let prepared = journal.prepare();
         self.state.crash_point("fresh pages written");
         let sync = weight == Weight::Fold;
+        self.state.commits += 1;
         let State { pool, journal, .. } = &mut *self.state;
         let standing = journal.write(&redo, pool, sync, prepared)?;
         self.committed = true;
@@ -112,14 +116,15 @@ impl Change<'_> {
 
     /// Everything that changes in place, as redo records.
     fn redo(&self, order: &[usize]) -> Result<Redo, Errno> {
-        let mut redo = Redo::default();
-        let sequenced: Vec<u8> = self
-            .in_order(order)
-            .filter(|said| self.is_sequenced(said))
-            .flat_map(|said| u64::from(said.number).to_le_bytes())
-            .collect();
+        let mut redo = Redo::with_room(order.len() * BYTES_OF_NUMBER);
+        let mut sequenced: Vec<u64> = Vec::with_capacity(order.len());
+        let all = self.in_order(order);
+        sequenced.extend(
+            all.filter(|said| self.is_sequenced(said))
+                .map(|said| u64::from(said.number).to_le()),
+        );
         if !sequenced.is_empty() {
-            redo.put(Target::Sequences, 0, &sequenced);
+            redo.put(Target::Sequences, 0, sequenced.as_bytes());
         }
         if let Some((offset, word)) = self.done {
             redo.put(Target::Sessions, offset, &word.to_le_bytes());

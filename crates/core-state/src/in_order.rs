@@ -6,13 +6,13 @@
 //! looked at.
 //!
 //! # Invariant
-//! * What is found is what [`lookup`](super::lookup) finds. Asking ahead decides nothing.
+//! * What is found is what [`lookup`](crate::directory::lookup) finds. Asking ahead decides nothing.
 
-use super::{
-    CHAIN_MAX, Found, TAGS_OFFSET, Torn, UNITS, bucket_of, entry_at, next_page, tag, unit_word,
-    word,
-};
 use crate::cast;
+use crate::directory::{
+    CHAIN_MAX, Dentry, Found, TAGS_OFFSET, Torn, UNITS, bucket_of, entry_at, next_page, tag,
+    unit_word, word,
+};
 use crate::geometry::PagePtr;
 use crate::index::{self, IndexRoot};
 use crate::{PageWords, Pages};
@@ -176,33 +176,8 @@ fn find_in_chain(
     Err(Torn)
 }
 
-/// A name that was found at a place before, if it stands there: the page is one of its bucket, and has it at that unit.
-pub fn lookup_at(
-    pages: &impl Pages,
-    root: IndexRoot,
-    buckets: u64,
-    sought: &Sought<'_>,
-    place: Place,
-) -> Option<Found> {
-    let mut pointer = index::lookup(pages, root, bucket_of(sought.hash, buckets))?;
-    for _ in 0..CHAIN_MAX {
-        let page = pages.page(pointer).filter(|_| !pointer.is_null())?;
-        if pointer == place.page() {
-            let unit = place.unit();
-            let dentry = find_at(page, unit, sought)?;
-            return Some(Found {
-                dentry,
-                page: pointer,
-                unit,
-            });
-        }
-        pointer = next_page(page);
-    }
-    None
-}
-
 /// What a name leads to, if it stands at a unit of a page.
-pub fn find_at(page: &PageWords, unit: usize, sought: &Sought<'_>) -> Option<super::Dentry> {
+pub fn find_at(page: &PageWords, unit: usize, sought: &Sought<'_>) -> Option<Dentry> {
     let has_tag = unit < UNITS && {
         let tags = word(page, TAGS_OFFSET / 8 + unit / 8).to_le_bytes();
         tags[unit % 8] == tag(sought.hash)
@@ -214,8 +189,8 @@ pub fn find_at(page: &PageWords, unit: usize, sought: &Sought<'_>) -> Option<sup
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Dentry, HashPage, bucket_order, hash_name, lookup, units_for};
     use super::*;
+    use crate::directory::{Dentry, HashPage, bucket_order, hash_name, lookup, units_for};
     use crate::{FileKind, zeroed_page};
     use core::sync::atomic::Ordering;
     use proptest::prelude::*;
@@ -291,26 +266,18 @@ mod tests {
                 assert_eq!(found, lookup(&world, root, buckets, hash, name).unwrap());
                 assert_eq!(found.is_some(), there.contains(name));
                 let Some(found) = found else { return };
+                let place = found.place().unwrap();
+                assert_eq!((place.page(), place.unit()), (found.page, found.unit));
                 // It is known again at its place, and nowhere else.
-                let known_at = |page: PagePtr, unit| {
-                    let place = Place::new(page, unit);
-                    place.and_then(|place| {
-                        assert_eq!((place.page(), place.unit()), (page, unit));
-                        lookup_at(&world, root, buckets, &sought[at], place)
-                    })
-                };
+                let page = &world.0[usize::try_from(found.page.0).unwrap() - 1];
                 for unit in 0..UNITS + 3 {
-                    assert_eq!(known_at(found.page, unit), (unit == found.unit).then_some(found));
-                }
-                for page in (0..world.0.len() as u64 + 2).map(PagePtr) {
-                    let is_it = page == found.page;
-                    assert_eq!(known_at(page, found.unit), is_it.then_some(found));
+                    let dentry = find_at(page, unit, &sought[at]);
+                    assert_eq!(dentry, (unit == found.unit).then_some(found.dentry));
                 }
                 // A name that has gone is not known any more.
-                let page = &world.0[usize::try_from(found.page.0).unwrap() - 1];
                 let tags = &page[TAGS_OFFSET / 8 + found.unit / 8];
                 let before = tags.fetch_and(!(0xff << (found.unit % 8 * 8)), Ordering::Relaxed);
-                assert_eq!(known_at(found.page, found.unit), None);
+                assert_eq!(find_at(page, found.unit, &sought[at]), None);
                 tags.store(before, Ordering::Relaxed);
             }).unwrap();
             prop_assert_eq!(told, sought.len());
