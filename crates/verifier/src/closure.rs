@@ -65,7 +65,7 @@ pub fn closure_with(
 
 /// The inodes that lose their last name by these deltas.
 pub fn removed_last(deltas: &[CopiedDelta], state: &impl VerifiedState) -> Vec<InodeNumber> {
-    lose_their_last_name(deltas, state, &mut Vec::new())
+    lose_their_last_name(deltas, state, &mut Vec::new(), &mut Places::default())
 }
 
 /// Inodes of which more verified names go than are left or come. Source directories of records are added to

@@ -83,14 +83,20 @@ pub struct CopiedDelta {
 }
 
 impl CopiedDelta {
-    /// The valid records of all pages, with their units in the arena. The pages of a file hold none.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (u32, Record<'_>)> {
+    /// The valid records of each page, with their units in the arena. The pages of a file hold none.
+    pub(crate) fn records_by_page(
+        &self,
+    ) -> impl Iterator<Item = impl Iterator<Item = (u32, Record<'_>)>> {
         let pages = self.valid.iter();
-        let pages = pages.filter_map(|(&number, &valid)| {
+        pages.filter_map(|(&number, &valid)| {
             let page = self.pages.get(&number)?;
             Some(valid_records(page, number, valid))
-        });
-        pages.flatten()
+        })
+    }
+
+    /// The same of all pages.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (u32, Record<'_>)> {
+        self.records_by_page().flatten()
     }
 
     /// About so many records: most have a unit of their own, and one for names.

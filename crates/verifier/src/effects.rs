@@ -93,10 +93,9 @@ impl CopiedDelta {
         if !is_directory {
             return self.pages.len();
         }
-        let (inode, fold) = (self.inode, self.branch.fold);
-        let pages = self.pages.iter().filter(|&(&number, page)| {
-            records(page, number, inode, fold).any(|(_, record)| record.state & effect::ADD != 0)
-        });
+        let pages = self
+            .records_by_page()
+            .filter_map(|mut records| records.find(|(_, record)| record.state & effect::ADD != 0));
         pages.count()
     }
 }

@@ -5,7 +5,7 @@
 //! * [`copy`]: takes a private copy of a delta, walking untrusted pointers within bounds.
 //! * [`closure`](mod@closure): what else must be folded in the same step.
 //! * [`Places`]: where names stand that go, from the one to the other; `order`: in which order names are looked up.
-//! * [`verify`](mod@verify): checks the copies; `effects`, `names`, `file` and
+//! * [`verify`](mod@verify): checks the copies; `effects`, `names` and `named`, `file` and
 //!   `permission` hold the rules.
 //! * [`rule`]: the rules, and what a broken one looks like.
 //! * [`state`]: what the verifier asks of the verified state and of the grants.
@@ -36,6 +36,7 @@ pub mod copy;
 mod effects;
 mod file;
 mod fold_set;
+mod named;
 mod names;
 mod order;
 mod permission;

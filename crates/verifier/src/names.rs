@@ -13,7 +13,8 @@ use crate::by_number::ByNumber;
 use crate::change::{ChangedName, Creation};
 use crate::effects::{Effects, PlacedRecord};
 use crate::fold_set::FoldSet;
-use crate::order::{Placed, bucket_by_bucket};
+use crate::named::{Place, look_up};
+use crate::order::bucket_by_bucket;
 use crate::places;
 use crate::rule::{Rule, Violation};
 use crate::state::{VerifiedState, is_directory, may_touch};
@@ -21,7 +22,6 @@ use arck_core_state::branch::UNCHANGED_TIME;
 use arck_core_state::directory::{Dentry, bucket_order};
 use arck_core_state::geometry::LINKS_MAX;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::in_order::{self, Sought};
 use arck_core_state::{FileKind, InodeNumber};
 use foldhash::{HashMap, HashSet};
 
@@ -57,53 +57,6 @@ struct Tally {
     changed: Option<i64>,
     /// Which of the creations bears it.
     creation: Option<usize>,
-}
-
-/// A name that a record takes away or adds.
-struct Place<'e, 'a> {
-    placed: &'e PlacedRecord<'a>,
-    directory: InodeNumber,
-    name: &'a [u8],
-    hash: u64,
-    /// What it leads to, as the record says.
-    dentry: Dentry,
-    /// What the verified name leads to, if it was looked up and is one.
-    verified: Option<Dentry>,
-    /// Where it stands, or stood when it was looked for last.
-    known: Option<in_order::Place>,
-}
-
-impl<'a> Place<'_, 'a> {
-    /// Of a name that goes, and was found.
-    fn gone(&self) -> Dentry {
-        self.verified.unwrap_or(self.dentry)
-    }
-
-    fn sought(&self) -> Sought<'a> {
-        Sought {
-            hash: self.hash,
-            name: self.name,
-        }
-    }
-}
-
-impl Place<'_, '_> {
-    /// Whether it is the same name. Names are not looked at whose hashes differ.
-    fn is_as(&self, other: &Place<'_, '_>) -> bool {
-        (self.hash, self.directory) == (other.hash, other.directory) && self.name == other.name
-    }
-}
-
-impl Placed for Place<'_, '_> {
-    fn directory(&self) -> InodeNumber {
-        self.directory
-    }
-    fn hash(&self) -> u64 {
-        self.hash
-    }
-    fn name(&self) -> &[u8] {
-        self.name
-    }
 }
 
 /// What the names do. Everything but names is in the order in which the records stand.
@@ -296,38 +249,13 @@ impl<'a> Names<'a> {
         self.come(set, coming, going.collect())
     }
 
-    /// Looks up the verified names of which it is not known yet that they are there.
-    fn look_up<S: VerifiedState>(
-        set: &FoldSet<'_, S>,
-        places: &mut [Place<'_, '_>],
-        order: &[usize],
-    ) {
-        let mut order = order;
-        while let Some(directory) = order.first().map(|&at| places[at].directory) {
-            let is_of = |&at: &usize| places[at].directory == directory;
-            let (run, others) = order.split_at(order.partition_point(is_of));
-            order = others;
-            let unknown = run.iter().copied();
-            let unknown: Vec<usize> = unknown
-                .filter(|&at| places[at].verified.is_none())
-                .collect();
-            let sought: Vec<Sought<'_>> = unknown.iter().map(|&at| places[at].sought()).collect();
-            let mut tell = |number: usize, found: Option<(Dentry, Option<in_order::Place>)>| {
-                let place = &mut places[unknown[number]];
-                place.verified = found.map(|(dentry, _)| dentry);
-                place.known = found.and_then(|(_, known)| known);
-            };
-            set.state.lookup_all(directory, &sought, &mut tell);
-        }
-    }
-
     /// Looks up what verified names lead to: they are there, each once.
     fn find_all<S: VerifiedState>(
         set: &FoldSet<'_, S>,
         going: &mut [Place<'_, '_>],
         order: &[usize],
     ) -> Result<(), Violation> {
-        Names::look_up(set, going, order);
+        look_up(set, going, order);
         let mut before: Option<usize> = None;
         // The one that stands first of what is wrong.
         let mut wrong: Option<(usize, Rule)> = None;
@@ -376,7 +304,7 @@ impl<'a> Names<'a> {
                 .is_ok()
         };
         let order = bucket_by_bucket(&coming);
-        Names::look_up(set, &mut coming, &order);
+        look_up(set, &mut coming, &order);
         let mut before: Option<&Place<'_, '_>> = None;
         let mut wrong: Option<usize> = None;
         for &at in &order {

@@ -30,7 +30,7 @@ pub trait VerifiedState {
             each(at, found.map(|dentry| (dentry, None)));
         }
     }
-    /// A number that names have as long as nothing changes; `None`: who asks twice looks twice.
+    /// A number that stays while no name of any verified directory changes; `None`: who asks twice looks twice.
     fn revision(&self) -> Option<u64> {
         None
     }

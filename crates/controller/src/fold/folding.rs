@@ -311,9 +311,7 @@ impl Folding<'_> {
                 })
             };
             let is_new = |set: &NumberSet, number| {
-                session.owned.contains(number)
-                    && !set.contains(number)
-                    && says_something(number)
+                session.owned.contains(number) && !set.contains(number) && says_something(number)
             };
             more.retain(|&number| is_new(&copied.set, number));
             if more.is_empty() {

@@ -49,8 +49,8 @@ pub struct State {
     pub keepers: BTreeMap<InodeNumber, (InodeNumber, u32)>,
     /// The request that is served now: where the session table says that it was done, and how.
     pub serving: Option<(u64, u64)>,
-    /// Changes that were committed, or were about to be: names and inodes are as they were while it is the same.
-    pub(crate) commits: u64,
+    /// Changes of names that were committed, or were about to be.
+    pub(crate) names_changed: u64,
     inodes: ShadowInodes,
     /// Who may search directories.
     pub(crate) searches: Searches,
@@ -152,7 +152,7 @@ impl State {
             orphan_users: BTreeMap::new(),
             keepers: BTreeMap::new(),
             serving: None,
-            commits: 0,
+            names_changed: 0,
             inodes: ShadowInodes::default(),
             searches: Searches::default(),
             crash_hook,
@@ -345,7 +345,7 @@ impl VerifiedState for State {
     }
 
     fn revision(&self) -> Option<u64> {
-        Some(self.commits)
+        Some(self.names_changed)
     }
 
     fn data_page(&self, number: InodeNumber, page: u64) -> PagePtr {

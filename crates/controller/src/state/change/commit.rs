@@ -8,7 +8,7 @@ use arck_controller_state::journal::{Redo, Target};
 use arck_controller_state::segments::entry_offset;
 use arck_core_state::header::{HEADER_SIZE, SEALED_OFFSET};
 use arck_core_state::inode::INODE_SIZE;
-use arck_core_state::{Inode, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, cast};
+use arck_core_state::{FileKind, Inode, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, cast};
 use arck_pm::record::stored;
 use arck_pm::{Flushed, order};
 use foldhash::HashMap;
@@ -44,7 +44,7 @@ impl Change<'_> {
         let prepared = journal.prepare();
         self.state.crash_point("fresh pages written");
         let sync = weight == Weight::Fold;
-        self.state.commits += 1;
+        self.state.names_changed += u64::from(self.changes_names());
         let State { pool, journal, .. } = &mut *self.state;
         let standing = journal.write(&redo, pool, sync, prepared)?;
         self.committed = true;
@@ -283,6 +283,20 @@ impl Change<'_> {
                     is_applied
                         || (live.inode, live.kind, live.generation)
                             != (header.inode, header.kind, header.generation)
+                })
+            })
+    }
+
+    /// Whether names of some directory may be others: pages of names and the ways to them change, or a directory.
+    fn changes_names(&self) -> bool {
+        let is_directory = |inode: Option<&Inode>| {
+            inode.is_some_and(|inode| inode.kind() == Some(FileKind::Directory))
+        };
+        let mut said = self.numbers.entries().iter();
+        !self.pages.is_empty()
+            || said.any(|said| {
+                said.inode.is_some_and(|new| {
+                    is_directory(new.as_ref()) || is_directory(self.state.shadow(said.number))
                 })
             })
     }

@@ -35,3 +35,51 @@ fn a_page_that_moves_where_it_was_made_is_whole_for_who_gets_it_next() {
     assert_eq!(word(state), 0);
     assert!(!state.space.is_used(first));
 }
+
+/// Who has looked up names looks again when some may be others, and not for what other changes do.
+#[test]
+fn the_verified_state_says_whether_names_have_changed() {
+    use crate::state::apply::{change_links, directory, free};
+    use crate::testing::{file, new_inode};
+    use arck_core_state::directory::Dentry;
+    use arck_core_state::{IndexRoot, ROOT_INODE};
+    use arck_verifier::VerifiedState;
+
+    let mut test = TestCore::new();
+    let state = &mut test.core.sessions.state;
+    let step = |state: &mut State, what: &dyn Fn(&mut Change<'_>)| {
+        let before = state.revision().unwrap();
+        let mut change = Change::new(state);
+        what(&mut change);
+        change.commit(Weight::Fold).unwrap();
+        state.revision() != Some(before)
+    };
+    let mut change = Change::new(state);
+    let inode = file(0, 1, IndexRoot::EMPTY, 0, 0);
+    let (number, generation) = new_inode(&mut change, HeaderKind::Alive, inode);
+    change.commit(Weight::Fold).unwrap();
+    let dentry = Dentry {
+        inode: number,
+        generation,
+        kind: FileKind::File,
+    };
+    assert!(step(state, &|change| {
+        let mut root = change.inode(ROOT_INODE).unwrap();
+        directory::add(change, &mut root, b"name", dentry).unwrap();
+        change.set_inode(root);
+    }));
+    // As a seal, links of a file, and the end of one.
+    assert!(!step(state, &|change| {
+        change.header(ROOT_INODE).unwrap().fold += 1;
+    }));
+    assert!(!step(state, &|change| {
+        change_links(change, number, 1, &mut Vec::new()).unwrap();
+    }));
+    assert!(!step(state, &|change| free(change, number).unwrap()));
+    // The last name of a directory: no page of it is left to be changed.
+    assert!(step(state, &|change| {
+        let mut root = change.inode(ROOT_INODE).unwrap();
+        directory::remove(change, &mut root, b"name").unwrap();
+        change.set_inode(root);
+    }));
+}
