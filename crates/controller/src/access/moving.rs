@@ -165,7 +165,7 @@ impl Access<'_> {
         }
         let changed = self.change_verified(header.generation, &mut what);
         // Where the header does not change, the commit has left the mark.
-        unmark(&self.sessions.state, &[number]);
+        unmark(&self.sessions.state, [number]);
         changed
     }
 

@@ -15,7 +15,7 @@ use crate::fold::{Folding, Folds};
 use crate::sessions::arena::Reader;
 use crate::sessions::fold_copies::{FoldCopy, KeptFoldCopy};
 use crate::sessions::log::Event;
-use crate::sessions::session::Refusal;
+use crate::sessions::owned::Refusal;
 use crate::space::number_set::NumberSet;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};

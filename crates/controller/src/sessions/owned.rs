@@ -8,8 +8,8 @@
 //!   which one is owned, and none without.
 //! * What most inodes never have ([`Owned::rest`]) stands elsewhere: a number that is granted takes 32 bytes.
 
-use crate::sessions::session::Refusal;
 use arck_core_state::InodeNumber;
+use arck_verifier::Rule;
 use foldhash::HashMap;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -40,6 +40,16 @@ pub struct Rest {
     pub folded: Option<Instant>,
     /// Its delta was refused, and has been neither accepted nor set aside since.
     pub refusal: Option<Refusal>,
+}
+
+/// A delta that was refused, and may yet be repaired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// When the grace period ends.
+    pub due: Instant,
+    /// What was refused last: rule and place.
+    pub rule: Rule,
+    pub offset: u64,
 }
 
 impl Owned {

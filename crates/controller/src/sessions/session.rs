@@ -19,7 +19,7 @@ use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{HeaderCopy, InodeNumber, SegmentNumber};
 use arck_pm::Mapping;
 use arck_protocol::control::ControlMemory;
-use arck_verifier::{ArenaSource, Credentials, Rule};
+use arck_verifier::{ArenaSource, Credentials};
 use foldhash::HashSet;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -40,16 +40,6 @@ pub struct OwnedInode {
     pub branch_slot: u32,
     /// Where its sealed delta is, if it has one.
     pub sealed_slot: Option<u32>,
-}
-
-/// A delta that was refused, and may yet be repaired.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// When the grace period ends.
-    pub due: Instant,
-    /// What was refused last: rule and place.
-    pub rule: Rule,
-    pub offset: u64,
 }
 
 /// Whom a header names as the owner.
