@@ -15,6 +15,7 @@
 //! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
 //!   straddled that can ask for the fold copy.
 
+use crate::fold::copied::Copied;
 pub use crate::fold::numbers::After;
 use crate::fold::numbers::{self, Folded};
 use crate::fold::{Folding, meter, tails};
@@ -52,25 +53,6 @@ pub enum Failure {
     Quiescing(Violation),
     #[error("{0}")]
     Errno(#[from] Errno),
-}
-
-/// A fold set, marked and copied.
-pub(super) struct Copied {
-    pub set: NumberSet,
-    members: Vec<SetMember>,
-    pub deltas: Vec<CopiedDelta>,
-    places: Places,
-    /// Operations were still in flight when the copy was made.
-    pub straddled: bool,
-    /// What directories name that were sealed, and is uncommitted: marked, as all of the set is.
-    pub born: Vec<InodeNumber>,
-}
-
-impl Copied {
-    /// Delta pages of it.
-    pub fn pages(&self) -> usize {
-        self.deltas.iter().map(|delta| delta.pages.len()).sum()
-    }
 }
 
 /// Whether directories may be sealed for a fold.
@@ -182,9 +164,9 @@ impl Folding<'_> {
         let set = copied.set.clone();
         let straddled = copied.straddled;
         let mut born = std::mem::take(&mut copied.born);
-        let applied = self.apply_copied(owner, wanted, after, seals, copied, &mut born, extra);
-        match applied {
-            Ok(dying) => {
+        match self.apply_copied(owner, wanted, after, seals, copied, extra) {
+            Ok((dying, sealed_since)) => {
+                born.extend(sealed_since);
                 // Normally the commit has done it; but not for what stayed as it was.
                 unmark(&self.sessions.state, set.iter().chain(born.iter().copied()));
                 if !dying.is_empty() {
@@ -347,6 +329,7 @@ impl Folding<'_> {
         }
     }
 
+    /// Gives what has lost its last name, and what was marked for a seal.
     fn apply_copied(
         &mut self,
         owner: SessionNumber,
@@ -354,9 +337,8 @@ impl Folding<'_> {
         after: After,
         seals: Seals,
         copied: Copied,
-        born: &mut Vec<InodeNumber>,
         extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
-    ) -> Result<Vec<InodeNumber>, Failure> {
+    ) -> Result<(Vec<InodeNumber>, Vec<InodeNumber>), Failure> {
         self.freeing().note_kept();
         let Some(session) = self.sessions.all.get(&owner) else {
             return Err(Errno::NOENT.into());
@@ -391,9 +373,10 @@ impl Folding<'_> {
             .sum();
         let room = session.credits();
         let is_within = self.is_within_credits(owner, &copied);
-        if seals == Seals::Large && !self.is_sealed(owner) {
-            *born = self.seal(owner, &copied);
-        }
+        let born = match seals == Seals::Large && !self.is_sealed(owner) {
+            true => self.seal(owner, &copied),
+            false => Vec::new(),
+        };
         let kept_for_others = self.sessions.kept_for_others(owner);
         let pages_for_splits = self.sessions.pages_for_splits(owner, folded as u64);
         let touched = self.touched_by(&changes);
@@ -418,7 +401,7 @@ impl Folding<'_> {
         let ended = numbers::end(&mut change, &copied.set, wanted, after, &found)?;
         if change.is_empty() {
             // Nothing to fold and nothing to change: no commit.
-            return Ok(Vec::new());
+            return Ok((Vec::new(), born));
         }
         let weight = if change.is_ownership_only() {
             Weight::Ownership
@@ -464,7 +447,7 @@ impl Folding<'_> {
         self.sessions.show_created(owner, &created);
         self.note_orphans(&mut dying, named, keepers);
         let Some(session) = self.sessions.all.get_mut(&owner) else {
-            return Ok(dying);
+            return Ok((dying, born));
         };
         session.disown(&self.sessions.state.pool, &ended.released);
         let may_store = straddled || session.live.is_none();
@@ -473,7 +456,7 @@ impl Folding<'_> {
             self.sessions.bound_fold_copies(owner);
         }
         self.folds.meter.add(verified, |m| &mut m.fold);
-        Ok(dying)
+        Ok((dying, born))
     }
 
     /// What a fold that is committed made of inodes without names: `dying` have lost their last one, `named`

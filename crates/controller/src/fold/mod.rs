@@ -7,6 +7,7 @@
 
 pub mod alone;
 pub mod aside;
+mod copied;
 pub mod folding;
 pub mod memory;
 pub mod meter;
@@ -20,7 +21,7 @@ pub mod tails;
 pub mod tightened;
 pub mod touched;
 
-use crate::fold::folding::Copied;
+use crate::fold::copied::Copied;
 use crate::fold::meter::Meter;
 use crate::fold::touched::Touched;
 use crate::freeing::{Freed, Freeing};

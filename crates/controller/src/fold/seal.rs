@@ -22,7 +22,8 @@
 //!   stays so until then.
 
 use crate::fold::Folding;
-use crate::fold::folding::{After, Copied, Failure, Seals};
+use crate::fold::copied::Copied;
+use crate::fold::folding::{After, Failure, Seals};
 use crate::fold::refusals::OTHERS_MAX;
 use crate::sessions::owned::Owned;
 use crate::state::change::{Change, Weight};
