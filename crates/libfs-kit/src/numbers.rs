@@ -219,15 +219,15 @@ impl Numbers {
         }
     }
 
-    /// Puts a grant into the stock: half of it used, more are asked for; of who uses many, before one of it is used, so
-    /// that there are some while the controller is busy with a fold. Under the lock.
+    /// Puts a grant into the stock: half of it used, more are asked for; by who goes on to use many, while there are two
+    /// grants, so that there are enough while the controller is busy with a fold. Under the lock.
     fn put_granted(&self, slot: &ThreadSlot<'_>, runs: &[InodeRun]) {
         let granted = runs
             .iter()
             .map(|run| run.count)
             .fold(0, u32::saturating_add);
         let few = match granted as usize >= GRANT_MAX {
-            true => granted,
+            true => (self.few.load(Ordering::Relaxed) + granted).min(2 * granted),
             false => granted / 2,
         };
         self.few.store(few, Ordering::Relaxed);

@@ -28,8 +28,9 @@ use std::sync::atomic::Ordering;
 /// Pages of a directory's shards with which a fold is asked for: four thousand names or so. Small where tests run, so
 /// that they meet it.
 const AHEAD: u32 = if cfg!(debug_assertions) { 32 } else { 128 };
-/// Pages from which on an owner pauses: twelve thousand names, so that who makes fewer runs beside the controller.
-const PACED: u32 = if cfg!(debug_assertions) { 48 } else { 384 };
+/// Pages from which on an owner pauses: eight thousand names beside those that are folded, so that who makes fewer runs
+/// beside the controller.
+const PACED: u32 = if cfg!(debug_assertions) { 48 } else { 256 };
 /// Pages at most, before an owner who adds names waits.
 const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
 /// Microseconds of a pause for each page beyond [`PACED`], while what was sealed before is folded.
