@@ -562,33 +562,35 @@ fn what_was_sealed_unverified_and_is_refused_takes_along_what_came_on_top() {
     }
 }
 
-/// Between the seal and what follows it, others are served.
+/// A directory that dies with the fold is not sealed, whatever has changed in it: it is no more when that is folded.
 #[test]
-fn who_asks_while_something_is_sealed_does_not_wait_until_it_is_folded() {
-    let (gate, options) = Gate::new(None);
-    let scene = Scene::new(Options {
-        seal_unverified_pages: 1,
-        ..options
-    });
-    let mut client = scene.client();
-    let [d, _] = begin(&mut client);
-    let other = scene.client();
-    gate.armed.store(true, Ordering::SeqCst);
-    let slot = client.submit(&commit(&[d])).unwrap();
-    gate.sealed.recv_timeout(PATIENCE).unwrap();
-    let numbers = other.submit(&Request::GrantInodes { count: 1 }).unwrap();
-    gate.goes_on.send(()).unwrap();
-    let mut was_sealed = false;
-    // It is answered before the other's is verified state.
-    while !ring::is_answered(other.control(), numbers) {
-        was_sealed = client.header(d).sealed() != 0;
+fn a_directory_that_dies_with_the_fold_is_not_sealed() {
+    for seal_unverified_pages in [1, 100] {
+        let (gate, options) = Gate::new(None);
+        let scene = Scene::new(Options {
+            seal_unverified_pages,
+            ..options
+        });
+        let mut client = scene.client();
+        client.acquire(&[ROOT]);
+        let d = client.create(ROOT, b"d", FileKind::Directory);
+        client.create(d, b"f", FileKind::File);
+        client.commit_all(false);
+        client.remove(d, b"f");
+        client.remove(ROOT, b"d");
+        client.create(ROOT, b"beside", FileKind::File);
+        gate.armed.store(true, Ordering::SeqCst);
+        let slot = client.submit(&commit(&[ROOT, d])).unwrap();
+        gate.sealed.recv_timeout(PATIENCE).unwrap();
+        assert_ne!(client.header(ROOT).sealed(), 0);
+        let dies = client.header(d).copy();
+        assert_eq!(dies.sealed, 0);
+        assert!(dies.ownership.is_marked());
+        gate.goes_on.send(()).unwrap();
+        assert_eq!(client.finish(slot), Response::Done);
+        client.goodbye();
+        assert_eq!(paths(&scene.end()), ["/beside"]);
     }
-    assert!(was_sealed, "it waited for the fold");
-    assert_eq!(client.finish(slot), Response::Done);
-    assert!(matches!(other.finish(numbers), Response::Inodes(_)));
-    client.goodbye();
-    other.goodbye();
-    scene.end();
 }
 
 /// Names that go need no credits, so a session without any has what it has removed folded while it goes on.

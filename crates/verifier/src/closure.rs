@@ -24,7 +24,7 @@ use arck_core_state::record::effect;
 ///   they have new names, without which they would die in this fold.
 ///
 /// Only inodes that `session` owns now are named. Inodes that have no branch are named again at
-/// every call: the controller is done when all that is named is in its set already.
+/// every call: the controller is done when all that is named is in its set already, or is a file without a delta.
 pub fn closure(
     deltas: &[CopiedDelta],
     state: &impl VerifiedState,

@@ -79,24 +79,6 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// The first half of a fold that keeps all: see [`Folding::begin_fold`]. True if there is another one.
-    pub fn begin_fold(
-        &mut self,
-        owner: SessionNumber,
-        wanted: &[InodeNumber],
-    ) -> Result<bool, Failure> {
-        let is_begun = self.folding().begin_fold(owner, wanted)?;
-        self.tighten(Vec::new());
-        Ok(is_begun)
-    }
-
-    /// The other half.
-    pub fn finish_fold(&mut self, owner: SessionNumber) -> Result<(), Failure> {
-        self.folding().finish_sealed(owner)?;
-        self.tighten(Vec::new());
-        Ok(())
-    }
-
     /// As [`fold`](Self::fold), with a change of the controller's own in the same atomic step;
     /// it adds to the list what loses its last name.
     pub fn fold_and(

@@ -1,7 +1,7 @@
-//! A fold set, marked and copied: what a fold begins with, and goes on with when others have been served.
+//! A fold set, marked and copied.
 //!
 //! # Invariant
-//! * All of it stays marked until it is folded, but for the directories that were sealed, whose sealed deltas nobody
+//! * All of it stays marked until the fold ends, but for the directories that were sealed, whose sealed deltas nobody
 //!   changes: so the copies stay what they are.
 
 use crate::space::number_set::NumberSet;
@@ -9,7 +9,7 @@ use arck_core_state::InodeNumber;
 use arck_verifier::{CopiedDelta, Places, SetMember};
 
 /// See the module's head.
-pub struct Copied {
+pub(super) struct Copied {
     pub set: NumberSet,
     pub members: Vec<SetMember>,
     pub deltas: Vec<CopiedDelta>,

@@ -11,13 +11,14 @@
 //! * A set has no more delta pages than a session is granted, whatever its chains say; so a fold is
 //!   bounded before anything is verified ([`crate::sessions::credits`]).
 //! * Nothing is folded of a set in which a rule is broken; the inode that breaks it is refused
-//!   ([`crate::fold::refusals`]).
+//!   ([`crate::fold::refusals`]), or taken away, if it was sealed before it was verified.
 //! * A fold number ends exactly when its delta was folded, or its owner lost the inode. What
 //!   straddled that can ask for the fold copy.
 
 use crate::fold::copied::Copied;
 pub use crate::fold::numbers::After;
 use crate::fold::numbers::{self, Folded};
+use crate::fold::refusals::OTHERS_MAX;
 use crate::fold::{Folding, meter, tails};
 use crate::sessions::arena::Reader;
 use crate::sessions::maps;
@@ -72,40 +73,25 @@ impl Folding<'_> {
         wanted: &[InodeNumber],
         after: After,
     ) -> Result<(), Failure> {
-        self.finish_sealed(owner)?;
         let seals = match after {
             After::Keep | After::ReleaseIdle => Seals::Large,
             // Who is to lose the inode, or finds another beneath his delta, does not go on meanwhile.
             After::Release | After::Renew => Seals::Nothing,
         };
-        let folded = self.fold_set(owner, wanted, after, seals, |_, _| Ok(()));
-        match folded {
-            Err(failure) if self.is_sealed(owner) => Err(self.refuse_sealed(owner, failure)),
-            folded => folded,
-        }
-    }
-
-    /// The first half of a [`fold`](Self::fold) that keeps all: where there is much to fold, it is sealed, and
-    /// [`finish_sealed`](Self::finish_sealed) is the other half. False if all is done.
-    pub fn begin_fold(
-        &mut self,
-        owner: SessionNumber,
-        wanted: &[InodeNumber],
-    ) -> Result<bool, Failure> {
-        self.finish_sealed(owner)?;
-        let mut copied = self.copy_or_unmark(owner, wanted)?;
-        if copied.pages() >= self.sessions.options.seal_unverified_pages {
-            copied.born = self.seal(owner, &copied);
-            if self.is_sealed(owner) {
-                self.folds.begun.insert(owner, copied);
-                return Ok(true);
+        let mut others = 0;
+        loop {
+            self.finish_sealed(owner)?;
+            let failure = match self.fold_set(owner, wanted, after, seals, |_, _| Ok(())) {
+                Err(failure) if self.is_sealed(owner) => failure,
+                folded => return folded,
+            };
+            // It was sealed before it was looked at. What was asked for is folded without what kept it from that.
+            let guilty = self.refuse_sealed(owner, &failure);
+            let is_another = guilty.is_some_and(|guilty| !wanted.contains(&guilty));
+            others += 1;
+            if !is_another || others > OTHERS_MAX {
+                return Err(failure);
             }
-        }
-        let after = After::Keep;
-        let folded = self.fold_copied(owner, wanted, after, Seals::Large, copied, |_, _| Ok(()));
-        match folded {
-            Err(failure) if self.is_sealed(owner) => Err(self.refuse_sealed(owner, failure)),
-            folded => folded.map(|()| false),
         }
     }
 

@@ -21,7 +21,6 @@ pub mod tails;
 pub mod tightened;
 pub mod touched;
 
-use crate::fold::copied::Copied;
 use crate::fold::meter::Meter;
 use crate::fold::touched::Touched;
 use crate::freeing::{Freed, Freeing};
@@ -29,7 +28,7 @@ use crate::pool::progress::Reporter;
 use crate::sessions::Sessions;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// What folds have left to be done.
@@ -41,10 +40,6 @@ pub struct Folds {
     pub touched: Vec<Touched>,
     /// When it is tried again to fold what is sealed, of which sessions.
     pub sealed: BTreeSet<(Instant, SessionNumber)>,
-    /// What is sealed and has been copied, and waits to be verified: it does not change meanwhile.
-    begun: BTreeMap<SessionNumber, Copied>,
-    /// Requests of sessions that are served again when it is verified.
-    pub asked: BTreeSet<(SessionNumber, u64)>,
     pub meter: Meter,
     /// Tells how far the opening is.
     pub progress: Reporter,
@@ -56,8 +51,6 @@ impl Folds {
             refusals: BTreeSet::new(),
             touched: Vec::new(),
             sealed: BTreeSet::new(),
-            begun: BTreeMap::new(),
-            asked: BTreeSet::new(),
             meter: Meter::default(),
             progress,
         }

@@ -1,7 +1,7 @@
 //! When inodes that have lost their last name are freed.
 //!
-//! A name that an inode's owner has given it is in his delta, which nobody may have folded when somebody else's
-//! fold takes the last verified one away. It was alive when it was named, so the name is a good one, and the
+//! A name that an inode's owner has given it is in his delta, which nobody may have folded when another
+//! fold, somebody else's or his own, takes the last verified one away. It was alive when it was named, so the name is a good one, and the
 //! inode must not be freed beneath it: its owner's delta is folded first, after which it is no orphan any more.
 //! The verifier lets an orphan's owner name it for that.
 //!

@@ -135,8 +135,10 @@ impl Folding<'_> {
     /// Takes an inode away from an owner whose delta cannot be folded; the delta is set aside, and
     /// with it those of inodes that are created in it.
     pub fn take_away(&mut self, owner: SessionNumber, inode: InodeNumber, why: &Failure) {
-        // It may have copied what goes.
-        self.folds.begun.remove(&owner);
+        let session = self.sessions.all.get(&owner);
+        if !session.is_some_and(|session| session.owned.contains(inode)) {
+            return;
+        }
         if let Some((delta, _)) = self.copy_readable(owner, inode)
             && delta.header.kind == HeaderKind::Granted
             && !self.is_refused(owner, delta.branch.parent)

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 const RETRY: Duration = Duration::from_millis(500);
 /// Bytes of the journal's entry for each delta page, by a good measure: 31 names, each with words of pages, inodes, headers
 /// and bitmaps.
-const ENTRY_BYTES: u64 = 31 * 512;
+const ENTRY_BYTES: u64 = 31 * 256;
 /// A journal is not made longer than this for a fold that seals: what has more is folded while it is marked.
 const JOURNAL_BYTES: u64 = 16 << 20;
 
@@ -151,33 +151,40 @@ impl Folding<'_> {
 
     /// Folds what is sealed of a session, if anything is.
     pub(crate) fn finish_sealed(&mut self, owner: SessionNumber) -> Result<(), Failure> {
-        let begun = self.folds.begun.remove(&owner);
         if !self.is_sealed(owner) {
             return Ok(());
         }
-        if let Some(copied) = begun {
-            let (after, seals) = (After::Keep, Seals::Nothing);
-            let folded = self.fold_copied(owner, &[], after, seals, copied, |_, _| Ok(()));
-            return folded.map_err(|failure| self.refuse_sealed(owner, failure));
-        }
         self.finish(owner)?;
-        if let Some(session) = self.sessions.all.get(&owner) {
-            // Some may have been marked for what was taken away instead.
-            let owned: Vec<InodeNumber> = session.owned.numbers().collect();
-            unmark(&self.sessions.state, &owned);
-        }
+        self.unmark_owned(owner);
         Ok(())
     }
 
-    /// What is sealed was not folded: if that is since it was refused, it is taken away, with what came on top of it,
-    /// and the rest is folded.
-    pub(super) fn refuse_sealed(&mut self, owner: SessionNumber, failure: Failure) -> Failure {
-        if let Failure::Violation(violation) | Failure::Quiescing(violation) = &failure {
-            self.take_away(owner, violation.inode, &failure);
-            // Else it is tried again.
-            let _ = self.finish_sealed(owner);
+    /// What was sealed before it was verified was not folded. If that is since it was refused, it is taken away, with
+    /// what came on top of it, and what else is sealed is folded. Gives the inode that was refused.
+    pub(super) fn refuse_sealed(
+        &mut self,
+        owner: SessionNumber,
+        failure: &Failure,
+    ) -> Option<InodeNumber> {
+        let (Failure::Violation(violation) | Failure::Quiescing(violation)) = failure else {
+            // It is tried again.
+            return None;
+        };
+        self.take_away(owner, violation.inode, failure);
+        // Else it is tried again.
+        let _ = self.finish_sealed(owner);
+        if !self.is_sealed(owner) {
+            self.unmark_owned(owner);
         }
-        failure
+        Some(violation.inode)
+    }
+
+    /// Of a session of which nothing is sealed any more: some may have been marked for what was taken away instead.
+    fn unmark_owned(&mut self, owner: SessionNumber) {
+        if let Some(session) = self.sessions.all.get(&owner) {
+            let owned: Vec<InodeNumber> = session.owned.numbers().collect();
+            unmark(&self.sessions.state, &owned);
+        }
     }
 
     fn finish(&mut self, owner: SessionNumber) -> Result<(), Failure> {

@@ -269,36 +269,9 @@ impl Owners<'_> {
         inodes: &[InodeNumber],
         release: bool,
     ) -> Reply {
-        let folded = match (release, self.sessions.state.serving) {
-            (false, Some((_, asked))) => return self.commit_in_steps(session, inodes, asked),
-            (false, None) => self.access().fold(session, inodes, After::Keep),
-            (true, _) => self.access().fold(session, inodes, After::Release),
-        };
-        match folded {
+        let after = if release { After::Release } else { After::Keep };
+        match self.access().fold(session, inodes, after) {
             Ok(()) => Reply::Now(Response::Done),
-            Err(failure) => failure.into(),
-        }
-    }
-
-    /// The same, keeping all, for a request that is served again until it is done: where there is much, others are
-    /// served between seal and verification.
-    fn commit_in_steps(
-        &mut self,
-        session: SessionNumber,
-        inodes: &[InodeNumber],
-        asked: u64,
-    ) -> Reply {
-        let has_begun = self.folds.asked.remove(&(session, asked));
-        let folded = match has_begun {
-            true => self.access().finish_fold(session).map(|()| false),
-            false => self.access().begin_fold(session, inodes),
-        };
-        match folded {
-            Ok(true) => {
-                self.folds.asked.insert((session, asked));
-                Reply::Later(Instant::now())
-            }
-            Ok(false) => Reply::Now(Response::Done),
             Err(failure) => failure.into(),
         }
     }

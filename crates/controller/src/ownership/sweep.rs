@@ -204,7 +204,6 @@ impl Owners<'_> {
     /// Whoever had asked for it may be gone; who has not asks once more.
     pub fn forget_sweep(&mut self, session: SessionNumber) {
         self.sweeps.under_way.remove(&session);
-        self.folds.asked.retain(|&(of, _)| of != session);
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! # Invariants
 //! * While `awake` is 1 in the sessions' control memory the doorbells are polled.
-//! * Between two looks at a request that is put off, what has rung meanwhile is served.
 //! * Who asks for much makes other users wait for one of his requests at a time (see [`super::shares`]).
 
 use crate::fold::reply::Reply;
@@ -48,7 +47,6 @@ impl Service {
         let first = rung.partition_point(|&number| number <= self.cut_off);
         rung.rotate_left(first);
         self.cut_off = 0;
-        self.round += 1;
         self.shares.begin();
         let mut any = false;
         for number in rung {
@@ -134,10 +132,8 @@ impl Service {
         closings: u64,
     ) {
         let ended = self.core.sessions.workers.ended();
-        let round = self.round;
         let defer = |due, worker| Deferred {
             due,
-            round,
             worker,
             session,
             slot,
@@ -185,7 +181,7 @@ impl Service {
         // In the order in which they came: nobody overtakes for ever.
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deferred)
             .into_iter()
-            .partition(|d| d.round != self.round && d.is_due(now, ended));
+            .partition(|deferred| deferred.is_due(now, ended));
         self.deferred = later;
         let any = !due.is_empty();
         self.shares.begin();

@@ -86,8 +86,6 @@ pub struct Connection {
 /// A request that waits for a lease to end, or for a worker.
 pub struct Deferred {
     due: Instant,
-    /// In which round it was put off: in that one it is not looked at again, so that others have their turn.
-    round: u64,
     /// Workers that had ended when it was begun, if it waits for another one.
     worker: Option<u64>,
     session: SessionNumber,
@@ -126,8 +124,6 @@ pub struct Service {
     endings: Endings,
     /// The session at which the last round of doorbells ended early: the next begins behind it.
     cut_off: SessionNumber,
-    /// How often the doorbells have been looked at.
-    round: u64,
     end: Arc<AtomicU32>,
     last_request: Instant,
     orphans_checked: Instant,
@@ -176,7 +172,6 @@ impl Service {
             shares: Shares::default(),
             endings: Endings::default(),
             cut_off: 0,
-            round: 0,
             end,
             last_request: Instant::now(),
             orphans_checked: Instant::now(),

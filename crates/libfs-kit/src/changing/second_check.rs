@@ -103,7 +103,11 @@ impl Changing<'_> {
             if others_hold && last == published.word && expected.still_holds(header) {
                 return Ok(Confirmed::Standing);
             }
-            if !others_hold {
+            // Where the first inode is marked, or its delta is not the one any more, it may have been copied: then the
+            // fold decides. Whoever comes in here has not been waited for, and nothing may change beneath a mark.
+            let ownership = header.ownership();
+            let is_first_there = !ownership.is_marked() && header.fold() == expected.fold;
+            if !others_hold && is_first_there {
                 // Whatever becomes of the first delta, half an operation must not stay in it.
                 last = published.before;
                 last_bytes[..8].copy_from_slice(&last.to_le_bytes());

@@ -42,6 +42,12 @@ const PAUSE_MOST: u32 = 2_000;
 /// Nanoseconds between two pauses.
 const PACE: u64 = 250_000;
 
+/// How long whoever has so many unfolded pages pauses before the next one, microseconds.
+fn pause_at(pages: u32) -> Option<u32> {
+    let pause = pages.saturating_sub(PACED).saturating_mul(PAUSE);
+    (pause >= PAUSE_LEAST).then_some(pause.min(PAUSE_MOST))
+}
+
 impl Views {
     /// A pause is over: there is none for some time.
     pub(crate) fn go_on_without_pause(&self) {
@@ -61,15 +67,17 @@ impl Context<'_> {
         if adds && pages >= MOST {
             return Err(Need::Seal(directory.number()).into());
         }
-        let pause = pages.saturating_sub(PACED) * PAUSE;
-        let views = self.views;
-        if pause >= PAUSE_LEAST
-            && views.ahead.load(Ordering::Relaxed) != 0
-            && now() >= views.paced.load(Ordering::Relaxed)
-        {
-            return Err(Need::Pause(pause.min(PAUSE_MOST)).into());
+        match pause_at(pages) {
+            Some(pause) if self.is_folding_ahead() => Err(Need::Pause(pause).into()),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether the controller is at what was asked for ahead, and the last pause for that is long enough ago.
+    fn is_folding_ahead(&self) -> bool {
+        let pending = self.views.ahead.load(Ordering::Relaxed).checked_sub(1);
+        let is_at_it = |index: u32| !self.session.is_answered(index as usize);
+        pending.is_some_and(is_at_it) && now() >= self.views.paced.load(Ordering::Relaxed)
     }
 
     /// A shard has got a page more: asks for a fold, if it is time.
@@ -104,5 +112,29 @@ impl Context<'_> {
         if let Ok(index) = self.session.submit(&request) {
             views.ahead.store(index as u32 + 1, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_what_is_not_folded() {
+        let least = PACED + PAUSE_LEAST.div_ceil(PAUSE);
+        let cases = [
+            (0, None),
+            (PACED, None),
+            (least - 1, None),
+            (least, Some(PAUSE_LEAST)),
+            (PACED + 100, Some(100 * PAUSE)),
+            (PACED + PAUSE_MOST / PAUSE, Some(PAUSE_MOST)),
+            (u32::MAX, Some(PAUSE_MOST)),
+        ];
+        for (pages, pause) in cases {
+            assert_eq!(pause_at(pages), pause, "{pages} pages");
+        }
+        // Who adds names pauses long before he waits.
+        assert!(pause_at(MOST / 2).is_some());
     }
 }
