@@ -331,12 +331,7 @@ impl Arena {
             return None;
         }
         let pages = cast::count(missing).div_ceil(BRANCHES_PER_PAGE);
-        // Who makes more files than a few makes many, most likely, and waits each time.
-        let times = match self.branch_pages < MANY_BRANCH_PAGES {
-            true => 8,
-            false => 2,
-        };
-        let wanted = (self.branch_pages * times).max(self.branch_pages + pages);
+        let wanted = (self.branch_pages * 2).max(self.branch_pages + pages);
         // Behind the page of the header; many are of huge pages, which begin with it.
         let wanted = match self.huge_pages {
             None => wanted,
