@@ -18,7 +18,6 @@
 use crate::fold::copied::Copied;
 pub use crate::fold::numbers::After;
 use crate::fold::numbers::{self, Folded};
-use crate::fold::refusals::OTHERS_MAX;
 use crate::fold::{Folding, meter, tails};
 use crate::sessions::arena::Reader;
 use crate::sessions::maps;
@@ -43,6 +42,9 @@ const SET_MAX: usize = crate::sessions::session::OWNED_MAX;
 
 /// Times that copies may turn out to name a larger set than before.
 const RESTARTS_MAX: u32 = 64;
+
+/// Times that what is asked for is tried again without another inode that was refused behind the seal.
+const OTHERS_REFUSED_MAX: u32 = 16;
 
 /// Why nothing was folded.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +91,7 @@ impl Folding<'_> {
             let guilty = self.refuse_sealed(owner, &failure);
             let is_another = guilty.is_some_and(|guilty| !wanted.contains(&guilty));
             others += 1;
-            if !is_another || others > OTHERS_MAX {
+            if !is_another || others > OTHERS_REFUSED_MAX {
                 return Err(failure);
             }
         }
