@@ -56,6 +56,10 @@ pub struct Options {
     /// Delta pages from which on that is done before they are verified.
     #[doc(hidden)]
     pub seal_unverified_pages: usize,
+    /// A session that owns more inodes than these, granted ones among them, keeps none of the files that a fold
+    /// brings: it acquires again what it comes back to.
+    #[doc(hidden)]
+    pub owned_kept: usize,
     /// Called at named points of every commit; for tests that want a crash there.
     #[doc(hidden)]
     pub crash_hook: Option<CrashHook>,
@@ -79,6 +83,7 @@ impl Default for Options {
             // Small where tests run, so that they meet it.
             seal_pages: if cfg!(debug_assertions) { 1 } else { 8 },
             seal_unverified_pages: if cfg!(debug_assertions) { 3 } else { 64 },
+            owned_kept: if cfg!(debug_assertions) { 64 } else { 32_768 },
             crash_hook: None,
         }
     }

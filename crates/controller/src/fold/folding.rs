@@ -16,6 +16,7 @@
 //!   straddled that can ask for the fold copy.
 
 use crate::fold::copied::Copied;
+use crate::fold::letting_go::LetGo;
 pub use crate::fold::numbers::After;
 use crate::fold::numbers::{self, Folded};
 use crate::fold::{Folding, meter, tails};
@@ -31,8 +32,8 @@ use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{
-    CopiedDelta, PageBudget, Places, SetMember, Violation, closure, closure_with, copy_delta,
-    verify_with,
+    Changes, CopiedDelta, PageBudget, Places, SetMember, Violation, closure, closure_with,
+    copy_delta, verify_with,
 };
 use rustix::io::Errno;
 
@@ -64,6 +65,16 @@ pub(super) enum Seals {
     /// If that is worth it.
     Large,
     Nothing,
+}
+
+/// A fold set that was found to be right, and what is to become of it.
+struct Verified<'a> {
+    changes: &'a Changes<'a>,
+    found: Folded,
+    let_go: LetGo,
+    /// The session's credits.
+    room: u64,
+    is_within: bool,
 }
 
 impl Folding<'_> {
@@ -344,13 +355,58 @@ impl Folding<'_> {
             true => Failure::Quiescing(violation),
             false => Failure::Violation(violation),
         })?;
-        let verified = self.folds.meter.add(begun, |m| &mut m.verify);
+        let begun = self.folds.meter.add(begun, |m| &mut m.verify);
         self.folds.meter.totals.folds += 1;
         self.folds.meter.totals.records += meter::records(&changes);
         let found = Folded {
             with_delta: copied.deltas.iter().map(|delta| delta.inode).collect(),
             skipped: changes.skipped.iter().copied().collect(),
         };
+        let room = session.credits();
+        let is_within = self.is_within_credits(owner, &copied);
+        let born = match seals == Seals::Large && !self.is_sealed(owner) {
+            true => self.seal(owner, &copied),
+            false => Vec::new(),
+        };
+        let let_go = match after {
+            After::Renew => LetGo::default(),
+            _ => self.mark_to_let_go(owner, &copied, &changes.creations),
+        };
+        let verified = Verified {
+            changes: &changes,
+            found,
+            let_go,
+            room,
+            is_within,
+        };
+        match self.apply_verified(owner, (wanted, after), &copied, &verified, extra) {
+            Ok(dying) => {
+                self.folds.meter.add(begun, |m| &mut m.fold);
+                Ok((dying, born))
+            }
+            Err(failure) => {
+                unmark(&self.sessions.state, &verified.let_go.marked);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Gives what has lost its last name.
+    fn apply_verified(
+        &mut self,
+        owner: SessionNumber,
+        (wanted, after): (&[InodeNumber], After),
+        copied: &Copied,
+        verified: &Verified<'_>,
+        extra: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<Vec<InodeNumber>, Failure> {
+        let Verified {
+            changes,
+            found,
+            let_go,
+            room,
+            is_within,
+        } = verified;
         // Every header of the set is marked, and the barrier was issued after that.
         let mapped = maps::mapped_by_others(&self.sessions.all, owner, &copied.set);
         let folded: usize = copied
@@ -359,16 +415,10 @@ impl Folding<'_> {
             .filter(|delta| !found.skipped.contains(&delta.inode))
             .map(|delta| delta.pages.len())
             .sum();
-        let room = session.credits();
-        let is_within = self.is_within_credits(owner, &copied);
-        let born = match seals == Seals::Large && !self.is_sealed(owner) {
-            true => self.seal(owner, &copied),
-            false => Vec::new(),
-        };
         let kept_for_others = self.sessions.kept_for_others(owner);
         let pages_for_splits = self.sessions.pages_for_splits(owner, folded as u64);
-        let touched = self.touched_by(&changes);
-        let resized = tails::resized(&self.sessions.state, &changes);
+        let touched = self.touched_by(changes);
+        let resized = tails::resized(&self.sessions.state, changes);
         let mut change = Change::new(&mut self.sessions.state);
         change.limit_splits(pages_for_splits);
         for (number, _) in mapped.into_keys() {
@@ -381,22 +431,28 @@ impl Folding<'_> {
             .collect();
         let named = changes.links.iter().filter(|(_, by)| *by > 0);
         let named: Vec<InodeNumber> = named.map(|(number, _)| *number).collect();
-        let mut dying = apply::apply(&mut change, &changes)?;
+        let mut dying = apply::apply(&mut change, changes)?;
         extra(&mut change, &mut dying)?;
         let keepers = maps::keep_pages(&mut change)?;
 
         // Fold numbers and ownership, in the same commit.
-        let ended = numbers::end(&mut change, &copied.set, wanted, after, &found)?;
+        let ended = numbers::end(
+            &mut change,
+            &copied.set,
+            (wanted, after),
+            &let_go.all,
+            found,
+        )?;
         if change.is_empty() {
             // Nothing to fold and nothing to change: no commit.
-            return Ok((Vec::new(), born));
+            return Ok(Vec::new());
         }
         let weight = if change.is_ownership_only() {
             Weight::Ownership
         } else {
             Weight::Fold
         };
-        if !is_within
+        if !*is_within
             && change.has_allocated()
             && change.state.space.metadata_headroom() < kept_for_others
         {
@@ -404,7 +460,7 @@ impl Folding<'_> {
         }
         let straddled = copied.straddled;
         let fold_copies = match straddled {
-            true => ended.fold_copies(&copied.members, copied.deltas, &found),
+            true => ended.fold_copies(&copied.members, copied.deltas.clone(), found),
             false => Vec::new(),
         };
         let has_fold_copies = !fold_copies.is_empty();
@@ -418,7 +474,7 @@ impl Folding<'_> {
         if let Err(errno) = change.commit(weight) {
             if let Some(session) = self.sessions.all.get_mut(&owner) {
                 let pool = &self.sessions.state.pool;
-                session.set_credits(pool, room);
+                session.set_credits(pool, *room);
                 if has_fold_copies {
                     session.fold_copies.take_back(pool, session.whose());
                 }
@@ -435,7 +491,7 @@ impl Folding<'_> {
         self.sessions.show_created(owner, &created);
         self.note_orphans(&mut dying, named, keepers);
         let Some(session) = self.sessions.all.get_mut(&owner) else {
-            return Ok((dying, born));
+            return Ok(dying);
         };
         session.disown(&self.sessions.state.pool, &ended.released);
         let may_store = straddled || session.live.is_none();
@@ -443,8 +499,7 @@ impl Folding<'_> {
         if straddled {
             self.sessions.bound_fold_copies(owner);
         }
-        self.folds.meter.add(verified, |m| &mut m.fold);
-        Ok((dying, born))
+        Ok(dying)
     }
 
     /// What a fold that is committed made of inodes without names: `dying` have lost their last one, `named`

@@ -9,6 +9,7 @@ pub mod alone;
 pub mod aside;
 mod copied;
 pub mod folding;
+pub mod letting_go;
 pub mod memory;
 pub mod meter;
 mod numbers;

@@ -15,7 +15,8 @@ use arck_verifier::{CopiedDelta, SetMember};
 use foldhash::HashSet;
 use rustix::io::Errno;
 
-/// What becomes of the ownership of the inodes that were asked for; those that come along stay.
+/// What becomes of the ownership of the inodes that were asked for; those that come along stay, but for what is
+/// [let go](super::letting_go).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum After {
     Keep,
@@ -55,27 +56,33 @@ pub(super) struct Ended {
     pub accepted: Vec<InodeNumber>,
 }
 
-/// Ends fold numbers of `set`, and ownership of those that are `wanted`, as `after` says.
+/// Ends fold numbers of `set`, and ownership of those that are wanted, as [`After`] says, or
+/// [let go](super::letting_go).
 pub(super) fn end(
     change: &mut Change<'_>,
     set: &NumberSet,
-    wanted: &[InodeNumber],
-    after: After,
+    (wanted, after): (&[InodeNumber], After),
+    let_go: &HashSet<InodeNumber>,
     folded: &Folded,
 ) -> Result<Ended, Errno> {
     let wanted: HashSet<InodeNumber> = wanted.iter().copied().collect();
     let mut ended = Ended::default();
-    for number in set.iter() {
+    // What has no delta of its own is not in the set.
+    let beside = let_go.iter().copied();
+    let beside = beside.filter(|&number| !set.contains(number));
+    for number in set.iter().chain(beside) {
         let has_delta = folded.with_delta.contains(&number);
         let is_wanted = wanted.contains(&number);
         let is_renewed = after == After::Renew && is_wanted && !has_delta;
         let fold = change.state.numbers.fold();
         let header = change.header(number)?;
-        let releases = match after {
+        let is_released = match after {
             After::Keep | After::Renew => false,
             After::Release => true,
             After::ReleaseIdle => !has_delta,
-        } && is_wanted
+        };
+        let lets_go = let_go.contains(&number) && !folded.skipped.contains(&number);
+        let releases = (is_released && is_wanted || !is_renewed && lets_go)
             && header.kind != HeaderKind::Granted;
         if header.sealed != 0 {
             debug_assert!(!releases && !is_renewed, "{number} is sealed");

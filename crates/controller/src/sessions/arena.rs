@@ -341,13 +341,17 @@ impl Arena {
         Some(wanted.min(BRANCH_PAGES))
     }
 
-    /// A free branch slot, taken. ENOSPC: see [`Arena::pages_for_slots`].
+    /// A free branch slot, taken. ENOSPC: see [`Arena::pages_for_slots`]; NOBUFS: there cannot be more, so that
+    /// something has to be given up first.
     pub fn take_slot(&mut self) -> Result<u32, Errno> {
         if let Some(slot) = self.free_slots.take() {
             return Ok(slot);
         }
         if self.next_slot == self.branch_pages * BRANCHES_PER_PAGE {
-            return Err(Errno::NOSPC);
+            return Err(match self.branch_pages {
+                BRANCH_PAGES => Errno::NOBUFS,
+                _ => Errno::NOSPC,
+            });
         }
         self.next_slot += 1;
         Ok(self.next_slot - 1)

@@ -316,7 +316,7 @@ impl Session {
         self.is_away = false;
     }
 
-    /// A free branch slot, taken. ENOSPC.
+    /// A free branch slot, taken. ENOSPC, NOBUFS: see [`Arena::take_slot`].
     pub fn take_slot(&mut self) -> Result<u32, Errno> {
         self.free_vacated();
         self.arena.take_slot()
