@@ -500,7 +500,7 @@ pub fn populate(range: SharedBytes<'_>, access: Access) -> Result<()> {
 /// # Errors
 /// EINVAL if the kernel cannot (before 6.1), or the file is of another kind; ENOMEM, EAGAIN if there is no
 /// huge page to be had. Then some pages may be huge, and what they hold is the same in any case.
-pub fn collapse(range: SharedBytes<'_>) -> Result<()> {
+pub(crate) fn collapse(range: SharedBytes<'_>) -> Result<()> {
     /// Not in the libraries yet; the same number wherever Linux has it.
     const MADV_COLLAPSE: libc::c_int = 25;
     if range.is_empty() {

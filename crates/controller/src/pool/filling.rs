@@ -1,67 +1,47 @@
 //! Filling files in memory before they are used, so that all of them is allocated, and whoever maps them has few
 //! faults.
 //!
-//! Where the kernel can (MADV_COLLAPSE, Linux 6.1, whatever tmpfs was mounted with), one page is written of each
-//! 2 MiB, and the kernel puts a huge page in its place, which it zeroes at once: a tenth of what zeroing page by
-//! page takes. Where it cannot, or has no huge page left, the pages are written one by one.
+//! Where [huge pages](arck_pm::huge_pages) are to be had, one page is written of each 2 MiB, and the kernel puts a huge
+//! page in its place, which it zeroes at once: a tenth of what zeroing page by page takes. Where there is none, or it
+//! would take longer, the pages are written one by one.
 //!
 //! # Invariants
 //! * Nothing that a file holds already changes; where nothing is yet, zeroes are.
 //! * No more of a file is allocated than what was asked for, and what is before that in its first huge page.
-//! * Where no huge page was to be had, none is looked for during [`LACKING`]: looking takes long.
 
 use arck_pm::AddressSpace;
-use arck_pm::mapping::{self, MapOptions};
+use arck_pm::mapping::MapOptions;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a huge page.
-pub const HUGE: u64 = 2 << 20;
+pub const HUGE: u64 = arck_pm::mapping::HUGE_PAGE as u64;
 /// Written at once: small enough to stay in the processor's cache.
 pub const ZEROES: usize = 64 << 10;
-/// See the module's head; milliseconds.
-const LACKING: u64 = 2_000;
 /// What is written so that there is a page at all.
 const ONE: [u8; 8] = [0; 8];
 
-/// Huge pages, as long as there are any. Cheap to clone: what one finds the others know.
+/// Huge pages, as long as they are worth it. Cheap to clone: what one finds the others know.
 #[derive(Clone, Default)]
-pub struct HugePages {
-    /// Milliseconds of [`since_start`] until which none is looked for.
-    none_until: Arc<AtomicU64>,
-}
-
-/// On a clock of this process.
-fn since_start() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let passed = START.get_or_init(Instant::now).elapsed();
-    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
-}
+pub struct HugePages(Arc<arck_pm::HugePages>);
 
 impl HugePages {
-    fn may_be_left(&self) -> bool {
-        since_start() >= self.none_until.load(Ordering::Relaxed)
-    }
-
-    /// Puts the pages of a part of a file together, holes included, where that is possible; false if not: what is
-    /// there is as good, but slower, and there may be holes.
+    /// Puts the pages of a part of a file together, holes included, where that is possible and worth while; false if
+    /// not: what is there is as good, but slower, and there may be holes.
     pub fn gather(&self, file: impl AsFd, offset: u64, length: u64) -> bool {
-        if !self.may_be_left() {
+        if !self.0.are_worth_it() {
             return false;
         }
-        let Err(error) = collapse(file, offset, length) else {
-            return true;
+        let mapped = || -> arck_pm::Result<AddressSpace> {
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let space = AddressSpace::reserve(length)?;
+            space.map(0, length, file, offset, MapOptions::READ_ONLY)?;
+            Ok(space)
         };
-        // Another time, if the pages were only busy (EAGAIN, EBUSY), or whoever has the file has cut it.
-        if error.errno() == Errno::NOMEM {
-            let until = since_start().saturating_add(LACKING);
-            self.none_until.store(until, Ordering::Relaxed);
-        }
-        false
+        mapped().is_ok_and(|space| self.0.gather(space.bytes()))
     }
 
     /// Fills a range of a file in which nothing is yet with zeroes: see the module's head. Of what is before `part`
@@ -82,7 +62,7 @@ impl HugePages {
             if stop.load(Ordering::Relaxed) {
                 return Err(Errno::CANCELED);
             }
-            if !is_huge || !self.may_be_left() || !self.fill_one(file, at, to)? {
+            if !is_huge || !self.0.are_worth_it() || !self.fill_one(file, at, to)? {
                 fill_unless(file, at, to - at, stop)?;
             }
             at = to;
@@ -126,14 +106,6 @@ fn fill_unless(file: impl AsFd, offset: u64, length: u64, stop: &AtomicBool) -> 
     Ok(())
 }
 
-/// Puts the pages of a part of a file together into huge ones.
-fn collapse(file: impl AsFd, offset: u64, length: u64) -> arck_pm::Result<()> {
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let space = AddressSpace::reserve(length)?;
-    space.map(0, length, file, offset, MapOptions::READ_ONLY)?;
-    mapping::collapse(space.bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,8 +127,7 @@ mod tests {
     #[test]
     fn what_is_there_stays_and_the_rest_is_zeroes() {
         const PAGE: u64 = 4096;
-        let lacking = HugePages::default();
-        lacking.none_until.store(u64::MAX, Ordering::Relaxed);
+        let lacking = HugePages(Arc::new(arck_pm::HugePages::none()));
         for pages in [HugePages::default(), lacking] {
             // From the middle of a huge page to the middle of another one.
             let file = file(16 * HUGE);

@@ -27,7 +27,7 @@ use super::sizes::PAGE_SIZE;
 use arck_pm::long::{Part, is_limited};
 use arck_pm::mapping::{self, HUGE_PAGE};
 use arck_pm::placing;
-use arck_pm::{Access, LongFile, MapOptions, SharedBytes};
+use arck_pm::{Access, HugePages, LongFile, MapOptions, SharedBytes};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm;
@@ -64,8 +64,7 @@ pub(super) struct Mapping {
     size: u64,
     backing: Backing,
     is_limited: AtomicBool,
-    /// There was none when it was looked for.
-    lacks_huge_pages: AtomicBool,
+    huge_pages: HugePages,
     /// The addresses that are held; 0: none are.
     held: AtomicUsize,
 }
@@ -106,7 +105,7 @@ impl Mapping {
             size,
             backing: Backing::File(file),
             is_limited: AtomicBool::new(is_limited()),
-            lacks_huge_pages: AtomicBool::new(false),
+            huge_pages: HugePages::default(),
             held: AtomicUsize::new(0),
         })
     }
@@ -141,7 +140,7 @@ impl Mapping {
             size,
             backing: Backing::Memory(layout),
             is_limited: AtomicBool::new(false),
-            lacks_huge_pages: AtomicBool::new(true),
+            huge_pages: HugePages::default(),
             held: AtomicUsize::new(0),
         })
     }
@@ -260,9 +259,8 @@ impl Mapping {
         if needed <= window.end.load(Ordering::Acquire) {
             return Ok(());
         }
-        let is_large = needed - window.start > LARGE
-            && !self.is_limited()
-            && !self.lacks_huge_pages.load(Ordering::Relaxed);
+        let is_large =
+            needed - window.start > LARGE && !self.is_limited() && self.huge_pages.are_worth_it();
         let step = if is_large { HUGE } else { STEP };
         let ahead = needed.next_multiple_of(step).min(window.limit);
         let (start, before) = (window.start as usize, window.end.load(Ordering::Acquire));
@@ -281,18 +279,18 @@ impl Mapping {
     /// Without them it is as good, but slower.
     fn put_huge_pages(&self, file: &LongFile, from: u64, end: u64) {
         let mut at = from.next_multiple_of(HUGE);
-        while at + HUGE <= end && !self.lacks_huge_pages.load(Ordering::Relaxed) {
+        while at + HUGE <= end && self.huge_pages.are_worth_it() {
             let bytes = file.bytes();
             let put = |range: SharedBytes<'_>, first: SharedBytes<'_>| {
                 // The kernel puts together what is there: one page at least.
-                mapping::populate(first, Access::ReadOnly)?;
-                mapping::collapse(range)
+                if mapping::populate(first, Access::ReadOnly).is_ok() {
+                    self.huge_pages.gather(range);
+                }
             };
             let range = bytes.slice(at as usize, HUGE as usize);
             let first = bytes.slice(at as usize, PAGE_SIZE as usize);
-            let done = range.zip(first).map(|(range, first)| put(range, first));
-            if !matches!(done, Some(Ok(()))) {
-                self.lacks_huge_pages.store(true, Ordering::Relaxed);
+            if let Some((range, first)) = range.zip(first) {
+                put(range, first);
             }
             at += HUGE;
         }
