@@ -42,6 +42,8 @@ pub enum Need {
     Memory,
     /// A directory's delta to be sealed, or folded: it has as many pages as it may have.
     Seal(InodeNumber),
+    /// The views of directories that were folded ahead to be brought up to date.
+    Refresh,
     /// A pause of so many microseconds: the controller folds more slowly than this session changes names.
     Pause(u32),
     /// A fold of these inodes (0 = none).

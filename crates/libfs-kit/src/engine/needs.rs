@@ -137,12 +137,30 @@ impl Engine<'_> {
                 self.views.go_on_without_pause();
                 Ok(())
             }
+            Need::Refresh => self.refresh_folded_ahead(),
             Need::BranchSlot(branch) => stock.arena.grow_branches(session, branch),
             Need::Commit(numbers) => {
                 ownership::commit(session, some(numbers, &mut [0; 2], |_| Ok(true))?, false)
             }
         };
         met.map(|()| Met::Got)
+    }
+
+    /// Finishes what was asked for ahead, if it is answered, and gives back what the directories used that it was about.
+    fn refresh_folded_ahead(&self) -> Result<(), Errno> {
+        let slot = self.session.thread()?.slot();
+        let asked = {
+            let _locked = self.views.ahead_lock.lock(slot.holder());
+            if let Some(index) = self.views.ahead.load(Ordering::Relaxed).checked_sub(1) {
+                if self.session.finish(index as usize, false) == Err(Errno::TIMEDOUT) {
+                    return Ok(());
+                }
+                self.views.ahead.store(0, Ordering::Relaxed);
+            }
+            self.views.take_asked()
+        };
+        let count = asked.iter().take_while(|&&number| number != 0).count();
+        self.run_local(|context| context.refresh_folded_ahead(&asked[..count]))
     }
 
     /// Waits until a directory's delta is sealed, or over. What is sealed before it is folded first; then this session

@@ -9,17 +9,26 @@
 //!
 //! What only takes names away pauses, but does not wait: it must be possible always.
 //!
+//! Who changes few names in each of many directories has as much to fold. So a directory with a tail waits in a ring, and
+//! when the session has [`ALL_AHEAD`] pages in use, those that wait longest are folded together. Their owner may not come
+//! back to them: when that is answered their views are brought up to date ([`Need::Refresh`]), which gives their pages
+//! back.
+//!
 //! # Invariants
-//! * One request is under way at a time, of the session's: `ahead` of [`Views`](crate::views::Views), under `ahead_lock`.
+//! * One request is under way at a time, of the session's: `ahead` of [`Views`](crate::views::Views), under `ahead_lock`,
+//!   which comes after a shard's. The ring and what was asked about are under it, too.
 //!   It is made and finished inside, where nobody builds the auxiliary state anew; what a member dies over is
 //!   finished when that is done.
 //! * Whether it is answered, and how, changes nothing: what is refused is told to whoever asks for a fold himself.
 
 use super::Context;
 use crate::need::{Attempt, Need};
-use crate::views::Directory;
-use crate::views::Views;
+use crate::state::views::WAITING;
 use crate::views::locks::InShard;
+use crate::views::refresh::known_in;
+use crate::views::{Directory, Shard, Views};
+use arck_core_state::InodeNumber;
+use arck_protocol::message::INODES_MAX;
 use arck_protocol::wait::now;
 use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
@@ -33,6 +42,12 @@ const AHEAD: u32 = if cfg!(debug_assertions) { 32 } else { 128 };
 const PACED: u32 = if cfg!(debug_assertions) { 48 } else { 256 };
 /// Pages at most, before an owner who adds names waits.
 const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
+/// Pages in use of the whole session with which directories are folded that wait for it.
+const ALL_AHEAD: u64 = if cfg!(debug_assertions) { 96 } else { 512 };
+/// Pages in use from which on all views are brought up to date whose deltas were folded.
+const ALL_REFRESHED: u64 = 2 * ALL_AHEAD;
+/// Fewer pages of those that wait are not worth a fold.
+const LEAST: u32 = 16;
 /// Microseconds of a pause for each page beyond [`PACED`], while what was sealed before is folded.
 const PAUSE: u32 = 4;
 /// No pause is shorter: whoever sleeps may find the processor taken.
@@ -49,6 +64,35 @@ fn pause_at(pages: u32) -> Option<u32> {
 }
 
 impl Views {
+    /// The directory that has waited longest but for so many.
+    fn waiting_at(&self, behind: u32) -> Option<InodeNumber> {
+        let first = self.waiting_first.load(Ordering::Relaxed);
+        let end = self.waiting_end.load(Ordering::Relaxed);
+        let is_there = behind < end.wrapping_sub(first);
+        let place = first.wrapping_add(behind) as usize % WAITING;
+        is_there.then(|| self.waiting[place].load(Ordering::Relaxed))
+    }
+
+    /// Where the ring is full, it is folded when the arena is.
+    fn add_waiting(&self, number: InodeNumber) {
+        let first = self.waiting_first.load(Ordering::Relaxed);
+        let end = self.waiting_end.load(Ordering::Relaxed);
+        if (end.wrapping_sub(first) as usize) < WAITING {
+            self.waiting[end as usize % WAITING].store(number, Ordering::Relaxed);
+            self.waiting_end
+                .store(end.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    fn remove_waiting(&self, count: u32) {
+        self.waiting_first.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Takes what the request under way is about, if that is over: 0 behind the last. Under `ahead_lock`.
+    pub(crate) fn take_asked(&self) -> [InodeNumber; INODES_MAX] {
+        std::array::from_fn(|place| self.asked[place].swap(0, Ordering::Relaxed))
+    }
+
     /// A pause is over: there is none for some time.
     pub(crate) fn go_on_without_pause(&self) {
         self.paced.store(now() + PACE, Ordering::Relaxed);
@@ -63,11 +107,15 @@ impl Context<'_> {
         own: &InShard,
         adds: bool,
     ) -> Attempt<()> {
+        if self.has_folded_ahead() {
+            return Err(Need::Refresh.into());
+        }
         let pages = own.shard.pages() * own.apart;
         if adds && pages >= MOST {
             return Err(Need::Seal(directory.number()).into());
         }
-        match pause_at(pages) {
+        let others = self.session.state().arena.used().saturating_sub(ALL_AHEAD);
+        match pause_at(pages.max(u32::try_from(others).unwrap_or(u32::MAX))) {
             Some(pause) if self.is_folding_ahead() => Err(Need::Pause(pause).into()),
             _ => Ok(()),
         }
@@ -85,12 +133,32 @@ impl Context<'_> {
     pub(super) fn fold_ahead(&self, directory: Directory, own: &InShard) {
         let pages = own.shard.pages();
         if pages >= AHEAD / own.apart && pages.is_multiple_of(AHEAD / 4) {
-            self.ask_ahead(directory);
+            self.ask_ahead(Some(directory));
+        } else if self.session.state().arena.used() >= ALL_AHEAD && !self.is_folding_ahead_now() {
+            self.ask_ahead(None);
         }
     }
 
+    /// Whether the controller is at what was asked for ahead.
+    fn is_folding_ahead_now(&self) -> bool {
+        let pending = self.views.ahead.load(Ordering::Relaxed).checked_sub(1);
+        pending.is_some_and(|index| !self.session.is_answered(index as usize))
+    }
+
+    /// Whether directories that waited have been folded, and their views do not show it yet.
+    fn has_folded_ahead(&self) -> bool {
+        self.views.asked[0].load(Ordering::Relaxed) != 0 && !self.is_folding_ahead_now()
+    }
+
+    /// A directory begins a tail: it waits to be folded. Under the lock of its shard.
+    pub(super) fn waits_to_be_folded(&self, directory: Directory) {
+        let _locked = self.views.ahead_lock.lock(self.slot().holder());
+        self.views.add_waiting(directory.number());
+    }
+
+    /// Of one directory, or of those that wait longest.
     #[cold]
-    fn ask_ahead(&self, directory: Directory) {
+    fn ask_ahead(&self, directory: Option<Directory>) {
         let views = self.views;
         let Some(_locked) = views.ahead_lock.try_lock(self.slot().holder()) else {
             return;
@@ -102,7 +170,19 @@ impl Context<'_> {
             }
             views.ahead.store(0, Ordering::Relaxed);
         }
-        let Some(inodes) = InodeList::new(&[directory.number()]) else {
+        if views.asked[0].load(Ordering::Relaxed) != 0 {
+            // Theirs is to be given back first.
+            return;
+        }
+        let mut numbers = [0; INODES_MAX];
+        let count = match directory {
+            Some(directory) => {
+                numbers[0] = directory.number();
+                1
+            }
+            None => self.take_waiting(&mut numbers),
+        };
+        let Some(inodes) = InodeList::new(&numbers[..count]).filter(|_| count != 0) else {
             return;
         };
         let request = Request::Commit {
@@ -111,7 +191,48 @@ impl Context<'_> {
         };
         if let Ok(index) = self.session.submit(&request) {
             views.ahead.store(index as u32 + 1, Ordering::Relaxed);
+            if directory.is_none() {
+                let asked = views.asked.iter().zip(numbers);
+                asked.for_each(|(place, number)| place.store(number, Ordering::Relaxed));
+            }
         }
+    }
+
+    /// Takes directories that wait longest: as many as are worth a fold, and no more; how many. Under `ahead_lock`.
+    fn take_waiting(&self, into: &mut [InodeNumber; INODES_MAX]) -> usize {
+        let (mut pages, mut count, mut looked_at) = (0, 0, 0);
+        while count < into.len() && pages < AHEAD {
+            let Some(number) = self.views.waiting_at(looked_at) else {
+                break;
+            };
+            looked_at += 1;
+            let inodes = self.views.inodes.load(Ordering::Acquire);
+            let inode = known_in(self.session, inodes, number);
+            let has = inode.map_or(0, |inode| self.shards(inode).map(Shard::pages).sum::<u32>());
+            if has != 0 && !into[..count].contains(&number) {
+                into[count] = number;
+                count += 1;
+                pages += has;
+            }
+        }
+        if pages < LEAST {
+            return 0;
+        }
+        self.views.remove_waiting(looked_at);
+        count
+    }
+
+    /// What was asked for ahead was folded: brings the views of that up to date, and of all if much is in use still.
+    /// What cannot be now is when somebody comes to it.
+    pub(crate) fn refresh_folded_ahead(&self, asked: &[InodeNumber]) -> Attempt<()> {
+        let inodes = self.views.inodes.load(Ordering::Acquire);
+        let known = asked.iter();
+        let known = known.filter_map(|&number| known_in(self.session, inodes, number));
+        known.for_each(|inode| _ = self.refresh_if_folded(inode));
+        if self.session.state().arena.used() >= ALL_REFRESHED {
+            let _ = self.refresh_dirty();
+        }
+        Ok(())
     }
 }
 

@@ -87,6 +87,7 @@ impl Context<'_> {
         drop(tails);
         if shard.tail_first.load(Ordering::Relaxed) == 0 {
             shard.tail_first.store(tail.page, Ordering::Relaxed);
+            self.waits_to_be_folded(directory);
         }
         shard.set_tail(tail, u32::from(fresh.is_some()));
         if fresh.is_some() {

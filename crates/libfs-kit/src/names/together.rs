@@ -221,6 +221,7 @@ impl Context<'_> {
         drop(tails);
         if let (0, Some(&first)) = (shard.tail_first.load(Ordering::Relaxed), pages.first()) {
             shard.tail_first.store(first, Ordering::Relaxed);
+            self.waits_to_be_folded(directory);
         }
         shard.set_tail(tail, pages.len() as u32);
         self.fold_ahead(directory, &own);

@@ -5,8 +5,12 @@ use super::inodes::{CachedInode, InodeLeaf, LEAF};
 use super::overlay::OverlayEntry;
 use crate::region::{AtomicOffset, HashTable, Lock, Offset, Region, ThreadSlot};
 use crate::region_shared;
+use arck_protocol::message::INODES_MAX;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Directories that wait to be folded ahead, at most; others are folded when the arena is full.
+pub(crate) const WAITING: usize = 1024;
 
 region_shared! {
     /// What all views have together: part of the kit's auxiliary state. What every operation reads and
@@ -57,6 +61,15 @@ region_shared! {
         /// Until when nobody pauses for it once more: nanoseconds of CLOCK_MONOTONIC, a hint.
         pub(crate) paced: AtomicU64,
         pub(crate) dirty_line: [AtomicU64; 3],
+
+        /// Directories that wait to be folded ahead, oldest first: a ring, from place `waiting_first` to before
+        /// `waiting_end`, which count on and on. Protected by `ahead_lock`.
+        pub(crate) waiting: [AtomicU32; WAITING],
+        pub(crate) waiting_first: AtomicU32,
+        pub(crate) waiting_end: AtomicU32,
+        /// What the request under way that folds ahead is about; 0 behind them. Protected by `ahead_lock`.
+        pub(crate) asked: [AtomicU32; INODES_MAX],
+        pub(crate) waiting_line: [AtomicU64; 7],
     }
 }
 
@@ -113,10 +126,15 @@ impl Views {
             &self.dirty_first,
             &self.changed_first,
             &self.ahead,
+            &self.waiting_first,
+            &self.waiting_end,
         ] {
             number.store(0, Ordering::Relaxed);
         }
         self.paced.store(0, Ordering::Relaxed);
+        self.asked
+            .iter()
+            .for_each(|asked| asked.store(0, Ordering::Relaxed));
         self.reuse_first.store(Offset::NULL, Ordering::Relaxed);
         self.reuse_last.store(Offset::NULL, Ordering::Relaxed);
         self.begin(region, inode_count, slot)
