@@ -232,6 +232,7 @@ impl<'c, 'a> Step<'c, 'a> {
         }
         let entries = fresh.iter().map(|(_, pointer)| pointer.0);
         let root = self.file.delta_root();
+        self.file.has_entries_to(last + 1);
         let set = delta::set_entries_ahead(self.changing.session, root, first, entries)?;
         if set.is_some() {
             let pages = &self.file.part().pages;
@@ -258,7 +259,7 @@ impl<'c, 'a> Step<'c, 'a> {
         // It may replace another session's.
         let is_new = self.changing.data_page(self.file, page)?.is_null();
         let root = line.put_first_page(pointer, filled)?;
-        self.file.part().root.store(root.0, Ordering::Release);
+        self.file.set_delta_root(root, 1);
         self.file
             .part()
             .pages

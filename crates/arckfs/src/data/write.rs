@@ -346,8 +346,8 @@ impl Data<'_> {
             return Ok(());
         }
         let mut dropped = Vec::new();
-        let mut from = first;
-        while let Some((page, entry)) = delta::next_entry(self.session, root, from) {
+        let (mut from, end) = (first, file.entries_end());
+        while let Some((page, entry)) = delta::next_entry(self.session, root, from, end) {
             dropped.push((page, entry));
             from = page + 1;
         }
@@ -356,6 +356,7 @@ impl Data<'_> {
             cleared.push(delta::clear_index_entry(self.session, branch, root, page)?);
         }
         order::drain(cleared);
+        file.has_no_entries_from(first);
         if root.height() == 0 && first == 0 {
             file.part().root.store(0, Ordering::Release);
         }
@@ -380,8 +381,9 @@ impl Data<'_> {
         let root = file.verified_root();
         let (pointer, height) = (root.pointer(), root.height());
         let mut count = count_verified(self.session, pointer, height, 0, first..limit);
-        let mut from = first;
-        while let Some((page, entry)) = delta::next_entry(self.session, file.delta_root(), from) {
+        let (mut from, end) = (first, file.entries_end());
+        let delta_root = file.delta_root();
+        while let Some((page, entry)) = delta::next_entry(self.session, delta_root, from, end) {
             let verified = page < limit
                 && index::lookup(self.session, root, page).is_some_and(|page| !page.is_null());
             match (entry == index::HOLE, verified) {

@@ -336,18 +336,16 @@ pub fn clear_index_entry(
     Ok(None)
 }
 
-/// The first leaf entry that is not 0 from file page `from` on, and its page.
-pub fn next_entry(session: &Session, root: IndexRoot, from: u64) -> Option<(u64, u64)> {
+/// The first leaf entry that is not 0 from file page `from` on, below `end`, and its page.
+pub fn next_entry(session: &Session, root: IndexRoot, from: u64, end: u64) -> Option<(u64, u64)> {
+    if from >= end {
+        return None;
+    }
     if root.height() == 0 {
         return (from == 0 && root.leaf() != 0).then(|| (0, root.leaf()));
     }
-    next_below(
-        session,
-        root.pointer(),
-        root.height().min(HEIGHT_MAX),
-        0,
-        from,
-    )
+    let height = root.height().min(HEIGHT_MAX);
+    next_below(session, root.pointer(), height, 0, from..end)
 }
 
 fn next_below(
@@ -355,17 +353,19 @@ fn next_below(
     pointer: u64,
     level: u32,
     first: u64,
-    from: u64,
+    range: std::ops::Range<u64>,
 ) -> Option<(u64, u64)> {
     let bytes = page_bytes(session, u32::try_from(pointer).ok()?).ok()?;
     let step = index::capacity(level - 1);
-    (from.saturating_sub(first) / step..FANOUT).find_map(|slot| {
+    let slots = |page: u64| page.saturating_sub(first) / step;
+    let last = slots(range.end - 1).min(FANOUT - 1);
+    (slots(range.start)..=last).find_map(|slot| {
         let entry = bytes.load_u64(slot as usize * 8, Ordering::Acquire)?;
         let at = first + slot * step;
         match (entry, level) {
             (0, _) => None,
             (_, 1) => Some((at, entry)),
-            _ => next_below(session, entry, level - 1, at, from),
+            _ => next_below(session, entry, level - 1, at, range.clone()),
         }
     })
 }

@@ -331,7 +331,7 @@ impl Context<'_> {
     pub(super) fn has_from_creation(&self, file: File, contents: Said) {
         file.branch.store(begun::DURABLE, Ordering::Release);
         self.note_dirty(&file);
-        file.part().root.store(contents.root.0, Ordering::Release);
+        file.set_delta_root(contents.root, u64::MAX);
         if contents.root.height() == 1 && contents.pages <= FRONT as u64 {
             file.set(flag::FRONT, true);
         }

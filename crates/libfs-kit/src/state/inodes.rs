@@ -77,6 +77,10 @@ region_shared! {
         /// In the list of those with a delta: the number of the next, or [`LAST`]; 0 if it is in
         /// none.
         pub dirty_next: AtomicU32,
+        /// Of a directory: names in the verified state. Of what is none: the delta's index has no entry from this page on
+        /// (`u32::MAX`: nobody knows), so whoever cuts it at its end looks through no rest of an index page; it is
+        /// lowered under the lock of the whole inode.
+        pub(crate) reach: AtomicU32,
         pub(crate) directory: DirectoryPart,
         pub reuse_next: AtomicOffset<CachedInode>,
         /// The region's epoch when the inode died uncommitted.
@@ -237,6 +241,7 @@ impl CachedInode {
             reuse_next: none(),
             reuse_epoch: word(),
             attributes: half(),
+            reach: half(),
             exclusive: Lock::new(),
         }
     }
@@ -350,12 +355,13 @@ impl CachedInode {
     pub(crate) fn parts_begin_again(&self) {
         self.directory.begin_again();
         self.file.begin_again();
+        self.reach.store(0, Ordering::Relaxed);
     }
 
     /// Brings the part of its kind to the verified state. Under its lock.
     pub(crate) fn load_part(&self, verified: &Inode) {
         let relaxed = Ordering::Relaxed;
-        self.directory.base_entries.store(verified.entries, relaxed);
+        self.reach.store(verified.entries, relaxed);
         self.file.pages.store(verified.pages, relaxed);
     }
 

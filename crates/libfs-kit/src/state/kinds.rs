@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 region_shared! {
     /// What a directory's view has besides.
     pub struct DirectoryPart {
-        /// Names in the verified state.
-        pub base_entries: AtomicU32,
         /// [`OVERLAID`] once its overlay has had an entry since it was last discarded; above that, how often it has
         /// been sealed.
         pub(crate) overlaid: AtomicU32,
@@ -48,7 +46,6 @@ impl DirectoryPart {
     pub(crate) fn new() -> DirectoryPart {
         let half = || AtomicU32::new(0);
         DirectoryPart {
-            base_entries: half(),
             overlaid: half(),
             changed_next: half(),
         }
@@ -56,7 +53,6 @@ impl DirectoryPart {
 
     /// As in a new one, but for the list in which the view may be.
     pub(super) fn begin_again(&self) {
-        self.base_entries.store(0, Ordering::Relaxed);
         self.nothing_overlaid();
     }
 

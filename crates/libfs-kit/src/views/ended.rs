@@ -57,6 +57,9 @@ impl Viewing<'_> {
         }
         self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
         inode.file.forget_delta();
+        if !inode.is_directory() {
+            inode.reach.store(0, Ordering::Relaxed);
+        }
         inode.branch.store(begun::NOT, Ordering::Release);
     }
 

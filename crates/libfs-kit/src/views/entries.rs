@@ -46,7 +46,7 @@ impl Viewing<'_> {
             .min(end);
         let mut from = from;
         while from < end {
-            let changed = delta::next_entry(self.session, file.delta_root(), from);
+            let changed = delta::next_entry(self.session, file.delta_root(), from, end);
             let verified = index::next(self.session, file.verified_root(), from, limit)
                 .ok_or_else(|| self.lost(&file))?;
             match (changed, verified) {
@@ -55,7 +55,7 @@ impl Viewing<'_> {
                     return Ok(Some(verified));
                 }
                 (Some((page, HOLE)), _) => from = page + 1,
-                (Some((page, _)), _) => return Ok(Some(page).filter(|&page| page < end)),
+                (Some((page, _)), _) => return Ok(Some(page)),
                 (None, verified) => return Ok(verified),
             }
         }

@@ -74,6 +74,37 @@ impl File {
     pub fn delta_root(self) -> IndexRoot {
         IndexRoot(self.part().root.load(Ordering::Acquire))
     }
+
+    /// The delta has this index, with entries before page `end`; `u64::MAX`: nobody knows where they end.
+    pub fn set_delta_root(self, root: IndexRoot, end: u64) {
+        self.has_entries_to(end);
+        self.part().root.store(root.0, Ordering::Release);
+    }
+
+    /// Before an entry is stored: the delta's index may have some before page `end`.
+    #[inline]
+    pub fn has_entries_to(self, end: u64) {
+        let end = u32::try_from(end).unwrap_or(u32::MAX);
+        if self.reach.load(Ordering::Relaxed) < end {
+            self.reach.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    /// The page from which on the delta's index has no entry.
+    #[inline]
+    pub fn entries_end(self) -> u64 {
+        match self.reach.load(Ordering::Relaxed) {
+            u32::MAX => u64::MAX,
+            end => u64::from(end),
+        }
+    }
+
+    /// The delta's index has no entry from page `end` on. Under the lock of the whole inode.
+    pub fn has_no_entries_from(self, end: u64) {
+        if let Ok(end) = u32::try_from(end) {
+            self.reach.fetch_min(end, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Deref for Directory {

@@ -204,7 +204,7 @@ impl Viewing<'_> {
 
     /// Names of a directory, the delta's included. Exact under the whole inode's lock.
     pub fn entries(&self, directory: Directory) -> u32 {
-        let entries = directory.part().base_entries.load(Ordering::Relaxed);
+        let entries = directory.reach.load(Ordering::Relaxed);
         self.shards(directory.inode()).fold(entries, |sum, shard| {
             sum.wrapping_add(shard.entries.load(Ordering::Relaxed))
         })

@@ -219,7 +219,7 @@ fn follow(viewing: &Viewing<'_>, file: File, stored: &StoredBranch) {
         &mut |_| {},
     );
     file.part().pages.store(pages, relaxed);
-    file.part().root.store(stored.root.0, Ordering::Release);
+    file.set_delta_root(stored.root, u64::MAX);
     file.part().limit.store(stored.limit, relaxed);
     file.attributes.store(stored.attributes, relaxed);
     // Its beginning may not be durable: whoever goes on makes it so.
