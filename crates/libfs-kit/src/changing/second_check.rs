@@ -96,6 +96,8 @@ impl Changing<'_> {
         let mut last_bytes = [0u8; RECORD_BYTES];
         let last_bytes = &mut last_bytes[..published.length];
         last_bytes.copy_from_slice(bytes);
+        // Whoever has been inside since before it published is waited for, by whatever fold has marked the first inode.
+        let mut is_waited_for = self.is_inside();
         for _ in 0..ATTEMPTS_MAX {
             self.enter();
             // Nor does anything come on top of a delta that was refused.
@@ -103,17 +105,18 @@ impl Changing<'_> {
             if others_hold && last == published.word && expected.still_holds(header) {
                 return Ok(Confirmed::Standing);
             }
-            // Where the first inode is marked, or its delta is not the one any more, it may have been copied: then the
-            // fold decides. Whoever comes in here has not been waited for, and nothing may change beneath a mark.
+            // Whoever has come in once more is not: where the first inode is marked, or its delta is not the one any more,
+            // it may have been copied. Then the fold decides, and nothing may change beneath the mark.
             let ownership = header.ownership();
             let is_first_there = !ownership.is_marked() && header.fold() == expected.fold;
-            if !others_hold && is_first_there {
+            if !others_hold && (is_waited_for || is_first_there) {
                 // Whatever becomes of the first delta, half an operation must not stay in it.
                 last = published.before;
                 last_bytes[..8].copy_from_slice(&last.to_le_bytes());
                 self.store_word(published.offset, last)?;
             }
             self.leave();
+            is_waited_for = false;
             match ownership::straddled_after(
                 self.session,
                 header,

@@ -290,7 +290,7 @@ impl Controller {
             straddled || !is_half,
             "this delta can never be folded: {copies:?}"
         );
-        let is_refused = self.refusals > 0 && thread_rng().gen_ratio(1, 8);
+        let is_refused = self.refusals > 0 && thread_rng().gen_ratio(1, 3);
         if is_half || is_refused {
             self.refusals -= u32::from(is_refused);
             for &inode in &set {

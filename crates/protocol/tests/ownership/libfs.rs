@@ -332,7 +332,8 @@ impl Thread {
     }
 
     /// One record that changes two inodes. If the second does not hold any more, the record is
-    /// taken back before the operation is left: a fold of the first would find half of it.
+    /// taken back before the operation is left: a fold of the first would find half of it. Whoever looks once more, since
+    /// a fold was refused, takes it back where the first inode is not marked.
     fn attempt_both(&self, value: usize) -> Result<(), Fix> {
         let memory = Arc::clone(&self.memory);
         let headers = BOTH.map(|inode| memory.header(inode));
@@ -352,6 +353,7 @@ impl Thread {
         tail[index].store(word, Ordering::Release);
 
         let mut last = word;
+        let mut is_waited_for = true;
         let result = loop {
             self.slot().enter(LightBarrier::Registered);
             let first_holds = holds(0);
@@ -359,16 +361,19 @@ impl Thread {
                 self.slot().leave();
                 break Ok(Straddled::NotFolded);
             }
+            // Whoever has come in once more is not waited for: beneath a mark the record may have been copied.
             let takes_back = match self.mutation {
                 Mutation::LeavesHalfStanding => false,
                 Mutation::TakesBackOnlyWhatHolds => first_holds,
-                _ => true,
+                Mutation::TakesBackBeneathMarks => true,
+                _ => is_waited_for || first_holds,
             };
             if takes_back && !holds(1) {
                 last = 0;
                 tail[index].store(last, Ordering::Release);
             }
             self.slot().leave();
+            is_waited_for = false;
             wait_unmarked(headers[0]);
             let thought = match self.mutation {
                 Mutation::ForgetsTakingBack => word,

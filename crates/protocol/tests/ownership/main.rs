@@ -165,6 +165,14 @@ const ONE_PAIR: Scenario = Scenario {
     ..ONE_READER
 };
 
+/// The same where folds are refused, so that an operation is looked at once more, perhaps beneath the mark of the next.
+const ONE_REFUSED_PAIR: Scenario = Scenario {
+    inodes: 2,
+    sessions: &[&[&[both(0)]], &[&[look(1), look(1)]]],
+    refusals: 1,
+    ..ONE_READER
+};
+
 /// Everything through rings, with fewer slots than threads.
 const RINGS: Scenario = Scenario {
     inodes: 1,
@@ -285,6 +293,7 @@ fn check(scenario: Scenario, weight: usize) {
 const LOST: &[&str] = &["what was promised", "is not there"];
 const LOST_BY_FAILURE: &[&str] = &["not there after a failure", "undone by a failure"];
 const TWICE: &[&str] = &["folded twice", "folded and in the delta"];
+const LOST_OR_TWICE: &[&str] = &[LOST[0], LOST[1], TWICE[0], TWICE[1]];
 const HALF_APPLIED: &[&str] = &["half-applied state"];
 const HALF_DONE: &[&str] = &["can never be folded"];
 /// Everybody sleeps, or somebody waits for ever for a request slot of one who sleeps.
@@ -393,6 +402,15 @@ fn finds_half_an_operation_left_standing() {
 #[test]
 fn finds_half_an_operation_left_to_a_fold() {
     finds(Mutation::TakesBackOnlyWhatHolds, ONE_PAIR, HALF_DONE);
+}
+
+#[test]
+fn finds_taking_back_beneath_marks() {
+    finds(
+        Mutation::TakesBackBeneathMarks,
+        ONE_REFUSED_PAIR,
+        LOST_OR_TWICE,
+    );
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub enum Mutation {
     LeavesHalfStanding,
     /// And leaves half an operation to a fold of the first inode that waits for it to be left.
     TakesBackOnlyWhatHolds,
+    /// Also when it has come in once more, for which no fold has waited.
+    TakesBackBeneathMarks,
     /// Takes "everything was folded" for an answer about what it has taken back.
     ForgetsTakingBack,
     // In the controller.
