@@ -47,6 +47,7 @@ impl Window {
         let options = Options {
             crash_hook: Some(Arc::new(hook)),
             seal_pages: 1,
+            owned_kept: usize::MAX,
             ..Options::default()
         };
         let window = Window {
@@ -392,6 +393,7 @@ fn random_changes_beside_what_is_sealed() {
             }
         })),
         seal_pages: 1,
+        owned_kept: usize::MAX,
         ..Options::default()
     };
     let mut pool = TestPool::with_options(SIZE, options);

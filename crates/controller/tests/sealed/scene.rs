@@ -24,6 +24,7 @@ pub fn options() -> Options {
         patience: Duration::from_millis(20),
         take_up: Duration::from_millis(50),
         grace: FOR_EVER,
+        owned_kept: usize::MAX,
         seal_pages: 1,
         ..Options::default()
     }

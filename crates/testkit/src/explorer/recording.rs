@@ -239,8 +239,12 @@ pub fn record(recording: &Recording, workloads: &[Workload], shared: bool) -> Gr
     };
     mkfs(&path, &made, &mut |_, _| {}).expect("mkfs");
     let (gate, hook) = Gate::new();
+    // What is let go has to be asked for, and nobody answers behind a seal.
+    let mut steps = workloads.iter().flat_map(|workload| &workload.steps);
+    let stands = steps.any(|(who, _)| matches!(who, Who::Beside));
     let options = Options {
         crash_hook: Some(hook),
+        owned_kept: if stands { usize::MAX } else { 0 },
         ..options(shared)
     };
     let controller = Controller::open(&path, options)
