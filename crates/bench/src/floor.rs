@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! * Memory is touched before it is timed; "out of the cache" means the next page of a random
-//!   walk through many times what the caches hold.
+//!   walk through many times what the caches hold. Memory whose first use is timed is kept to the end: no round has what
+//!   another one had.
 //! * Flushes are those that the library would use here, whatever the durability mode.
 // What the bare stores cost: no order is to be had here.
 #![allow(clippy::disallowed_methods)]
@@ -11,8 +12,11 @@ use crate::groups::PAGE;
 use crate::machine::Machine;
 use crate::measure::{Random, median, timed};
 use crate::outcome::Outcome;
-use arck_pm::{PersistPolicy, SharedBytes, set_policy};
+use arck_pm::mapping::HUGE_PAGE;
+use arck_pm::{AddressSpace, HugePages, MapOptions, PersistPolicy, SharedBytes, set_policy};
 use clap::Args;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -40,11 +44,55 @@ const LARGE: usize = 2 << 20;
 const SHORT: u64 = 20_000;
 const PAGES: u64 = 8_000;
 const LARGES: u64 = 20;
+/// Bytes of a file whose memory is used for the first time, and of what is written at once.
+const FIRST: u64 = 64 << 20;
+const PIECE: usize = 64 << 10;
 
 struct Floor {
     memory: Vec<AtomicU64>,
     pages: Vec<u64>,
     buffer: Vec<u8>,
+    /// What was used for the first time, so that it is not used again.
+    files: Vec<OwnedFd>,
+}
+
+/// A file in memory that has none yet.
+fn file_without_memory() -> Outcome<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = rustix::fs::open("/dev/shm", flags, Mode::RUSR | Mode::WUSR);
+    let file = file.map_err(|errno| format!("/dev/shm: {errno}"))?;
+    rustix::fs::ftruncate(&file, FIRST).map_err(|errno| format!("ftruncate: {errno}"))?;
+    Ok(file)
+}
+
+fn write(file: &OwnedFd, bytes: &[u8], at: u64) -> Outcome<()> {
+    rustix::io::pwrite(file, bytes, at).map_err(|errno| format!("pwrite: {errno}"))?;
+    Ok(())
+}
+
+/// Writes a file as long as [`FIRST`].
+fn write_pieces(file: &OwnedFd) -> Outcome<()> {
+    let zeroes = vec![0; PIECE];
+    let mut places = (0..FIRST).step_by(PIECE);
+    places.try_for_each(|at| write(file, &zeroes, at))
+}
+
+/// The same by huge pages, each whatever it takes.
+fn gather_pieces(file: &OwnedFd) -> Outcome<()> {
+    for at in (0..FIRST).step_by(HUGE_PAGE) {
+        write(file, &[0], at)?;
+        let mapped = || -> arck_pm::Result<AddressSpace> {
+            let space = AddressSpace::reserve(HUGE_PAGE)?;
+            space.map(0, HUGE_PAGE, file, at, MapOptions::READ_ONLY)?;
+            Ok(space)
+        };
+        let space = mapped().map_err(|error| error.to_string())?;
+        if !HugePages::default().gather(space.bytes()) {
+            // As whoever has none does.
+            write(file, &vec![0; HUGE_PAGE], at)?;
+        }
+    }
+    Ok(())
 }
 
 impl Floor {
@@ -56,6 +104,7 @@ impl Floor {
             memory,
             pages: Random(3).below(MEMORY / PAGE, PAGES),
             buffer: vec![0x5a; LARGE],
+            files: Vec::new(),
         }
     }
 
@@ -139,6 +188,14 @@ impl Floor {
             Ok(())
         })?;
         self.buffer = buffer;
+        let [one, other] = [file_without_memory()?, file_without_memory()?];
+        let mut add = |name, file, fill: fn(&OwnedFd) -> Outcome<()>| -> Outcome<()> {
+            results.push((name, timed(FIRST / PAGE, || fill(file))?.wall));
+            Ok(())
+        };
+        add("first use of 4 KiB of memory, written", &one, write_pieces)?;
+        add("first use of 4 KiB, of huge pages", &other, gather_pieces)?;
+        self.files.extend([one, other]);
         Ok(results)
     }
 }

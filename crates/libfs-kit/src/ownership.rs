@@ -64,23 +64,6 @@ pub fn acquire(session: &Session, numbers: &[InodeNumber]) -> Result<(), Errno> 
     session.ask(&Request::Acquire { inodes })
 }
 
-/// As [`acquire`], of those among them that this session does not own yet.
-pub fn acquire_missing(session: &Session, numbers: &[InodeNumber]) -> Result<(), Errno> {
-    let mut missing = Vec::with_capacity(numbers.len());
-    for &number in numbers {
-        let header = session.header(number).ok_or(Errno::STALE)?;
-        wait_unmarked(session, header)?;
-        if !matches!(owner(session, header), Owner::Us(_)) {
-            missing.push(number);
-        }
-    }
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        acquire(session, &missing)
-    }
-}
-
 /// Has the controller fold what their owners have not folded yet, so that the verified state
 /// is the newest there is.
 pub fn recall(session: &Session, number: InodeNumber) -> Result<(), Errno> {

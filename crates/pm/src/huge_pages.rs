@@ -7,15 +7,14 @@
 //! what the guest still has. So each is timed.
 //!
 //! # Invariant
-//! * Where no huge page was to be had, or one took longer than [`DEAR`], none is asked for during [`WITHOUT`].
+//! * Where no huge page was to be had, or looking for one took longer than [`DEAR`], none is asked for during [`WITHOUT`].
 
 use crate::SharedBytes;
 use crate::mapping::{self, HUGE_PAGE};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Processor time of one that is not worth it: what as many small pages take, at 2 µs each.
 const DEAR: Duration = Duration::from_millis(1);
@@ -25,15 +24,15 @@ const WITHOUT: u64 = 2_000;
 /// What is known of them: to be shared by all that ask. Does not block.
 #[derive(Debug, Default)]
 pub struct HugePages {
-    /// Milliseconds of [`since_start`] until which none is asked for.
+    /// Milliseconds of [`now`] until which none is asked for.
     none_until: AtomicU64,
 }
 
-/// On a clock of this process.
-fn since_start() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let passed = START.get_or_init(Instant::now).elapsed();
-    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+/// Milliseconds of a clock, without anything that a fork could leave half done.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
 /// What this thread has worked: how long it was kept from working is no matter.
@@ -46,7 +45,7 @@ fn worked() -> Duration {
 impl HugePages {
     /// Whether any is to be asked for now.
     pub fn are_worth_it(&self) -> bool {
-        since_start() >= self.none_until.load(Ordering::Relaxed)
+        now() >= self.none_until.load(Ordering::Relaxed)
     }
 
     /// Puts the pages of a range together, holes included but for one page of each 2 MiB, where that is possible and
@@ -58,17 +57,14 @@ impl HugePages {
         }
         let before = worked();
         let gathered = mapping::collapse(range);
-        let took = worked().saturating_sub(before);
-        match gathered {
-            Ok(()) => {
-                self.took(took, range.len());
-                true
-            }
-            Err(error) => {
-                // Another time, if the pages were only busy (EAGAIN, EBUSY), or whoever has the file has cut it.
-                if error.errno() == Errno::NOMEM {
-                    self.go_without();
-                }
+        self.took(worked().saturating_sub(before), range.len());
+        match gathered.map_err(|error| error.errno()) {
+            Ok(()) => true,
+            // The pages were only busy, or whoever has the file has cut it: another time.
+            Err(Errno::AGAIN | Errno::BUSY) => false,
+            // There is none, or the kernel cannot.
+            Err(_) => {
+                self.go_without();
                 false
             }
         }
@@ -83,7 +79,7 @@ impl HugePages {
     }
 
     fn go_without(&self) {
-        let until = since_start().saturating_add(WITHOUT);
+        let until = now().saturating_add(WITHOUT);
         self.none_until.store(until, Ordering::Relaxed);
     }
 

@@ -125,7 +125,8 @@ impl FileSystem {
         };
         let owned = [from, to];
         let owned = if from == to { &owned[..1] } else { &owned[..] };
-        ownership::acquire_missing(self.engine.session, owned)?;
+        let other = if from == to { 0 } else { to };
+        self.engine.kit().own([from, other, 0, 0])?;
         ownership::commit(self.engine.session, owned, false)?;
         Ok(self.engine.session.ask(&Request::MoveDirectory {
             from,

@@ -379,16 +379,12 @@ impl Folding<'_> {
             room,
             is_within,
         };
-        match self.apply_verified(owner, (wanted, after), &copied, &verified, extra) {
-            Ok(dying) => {
-                self.folds.meter.add(begun, |m| &mut m.fold);
-                Ok((dying, born))
-            }
-            Err(failure) => {
-                unmark(&self.sessions.state, &verified.let_go.marked);
-                Err(failure)
-            }
-        }
+        let applied = self.apply_verified(owner, (wanted, after), &copied, &verified, extra);
+        // The commit has done it, but for what stays with its owner.
+        unmark(&self.sessions.state, &verified.let_go.marked);
+        let dying = applied?;
+        self.folds.meter.add(begun, |m| &mut m.fold);
+        Ok((dying, born))
     }
 
     /// Gives what has lost its last name.
@@ -436,13 +432,8 @@ impl Folding<'_> {
         let keepers = maps::keep_pages(&mut change)?;
 
         // Fold numbers and ownership, in the same commit.
-        let ended = numbers::end(
-            &mut change,
-            &copied.set,
-            (wanted, after),
-            &let_go.all,
-            found,
-        )?;
+        let let_go = let_go.within_reach(&change);
+        let ended = numbers::end(&mut change, &copied.set, (wanted, after), &let_go, found)?;
         if change.is_empty() {
             // Nothing to fold and nothing to change: no commit.
             return Ok(Vec::new());

@@ -7,20 +7,21 @@
 //! # Invariants
 //! * What is let go has no delta but one that is folded now: it is marked, and who was in flight is waited for, before
 //!   that is looked at.
-//! * A file stays with its owner whose mode would not let him acquire it again, or that has no name.
+//! * A file stays with its owner that comes to lie where he could not acquire it again, or that has no name.
 
 use crate::fold::Folding;
 use crate::fold::copied::Copied;
+use crate::state::change::Change;
 use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
-use arck_verifier::Creation;
+use arck_verifier::{Creation, Credentials};
 use foldhash::HashSet;
 
-/// The mode's bit that lets the owner of a file write it.
-const OWNER_WRITES: u32 = 0o200;
+/// In a fold what is in flight is waited for twice: here no longer than for such a part of the patience.
+const PART: u32 = 8;
 
 /// What is to be let go.
 #[derive(Default)]
@@ -28,10 +29,27 @@ pub(super) struct LetGo {
     pub all: HashSet<InodeNumber>,
     /// Those that were marked for it.
     pub marked: Vec<InodeNumber>,
+    /// Who would acquire them again; `None`: that can be whoever it is.
+    who: Option<Credentials>,
+}
+
+impl LetGo {
+    /// Those that have come to a place where their owner could acquire them again: who reaches that may, whatever the
+    /// mode. In one that nobody reaches he is shown what he has made as long as it is his.
+    pub fn within_reach(&self, change: &Change<'_>) -> HashSet<InodeNumber> {
+        let Some(who) = &self.who else {
+            return self.all.clone();
+        };
+        let is_in_reach = |&number: &InodeNumber| {
+            let label = change.label_of_inode(number);
+            change.state.admits(label, who)
+        };
+        self.all.iter().copied().filter(is_in_reach).collect()
+    }
 }
 
 fn may_be_let_go(creation: &Creation) -> bool {
-    creation.kind != FileKind::Directory && creation.names > 0 && creation.mode & OWNER_WRITES != 0
+    creation.kind != FileKind::Directory && creation.names > 0
 }
 
 impl Folding<'_> {
@@ -50,6 +68,7 @@ impl Folding<'_> {
         if copied.straddled || session.live.is_none() || session.owned.len() <= options.owned_kept {
             return LetGo::default();
         }
+        let who = state.space.shared.then(|| session.credentials.clone());
         let created = creations.iter().filter(|creation| may_be_let_go(creation));
         let created = created.map(|creation| creation.inode);
         let (within, beside): (Vec<_>, Vec<_>) =
@@ -68,10 +87,10 @@ impl Folding<'_> {
         // Those that were marked before may have been since the others were waited for.
         if !beside.is_empty() {
             heavy_barrier();
-            if !session.wait_in_flight(options.patience) {
+            if !session.wait_in_flight(options.patience / PART) {
                 unmark(state, &marked);
                 let marked = Vec::new();
-                return LetGo { all, marked };
+                return LetGo { all, marked, who };
             }
         }
         let is_idle = |number: InodeNumber| {
@@ -82,6 +101,6 @@ impl Folding<'_> {
         let (marked, kept): (Vec<_>, Vec<_>) =
             marked.into_iter().partition(|number| all.contains(number));
         unmark(state, &kept);
-        LetGo { all, marked }
+        LetGo { all, marked, who }
     }
 }

@@ -29,6 +29,10 @@ const FOLDED_MAX: u32 = 50;
 const FOLDED_PAUSE: Duration = Duration::from_micros(200);
 const FEW_PAGES: u64 = 8;
 
+/// How often, and after which pauses, what was given up is asked for.
+const GIVEN_UP_MAX: u32 = 50;
+const GIVEN_UP_PAUSE: Duration = Duration::from_millis(1);
+
 /// How long a thread sleeps that has found another between the change of a name and that of a
 /// count of links, where that has not run meanwhile: a few instructions.
 const LINKS_PAUSE: Duration = Duration::from_micros(50);
@@ -159,8 +163,21 @@ impl Engine<'_> {
             }
             self.views.take_asked()
         };
+        self.bring_up_to_date(&asked);
+        Ok(())
+    }
+
+    /// What these directories used is given back, as far as they were folded. What fails is nobody's: it is told to
+    /// whoever comes to them.
+    fn bring_up_to_date(&self, asked: &[InodeNumber]) {
         let count = asked.iter().take_while(|&&number| number != 0).count();
-        self.run_local(|context| context.refresh_folded_ahead(&asked[..count]))
+        if count == 0 {
+            return;
+        }
+        let _ = self.run_local(|context| context.refresh_folded_ahead(&asked[..count]));
+        if let Ok(thread) = self.session.thread() {
+            thread.forget_unreached();
+        }
     }
 
     /// Waits until a directory's delta is sealed, or over. What is sealed before it is folded first; then this session
@@ -170,14 +187,16 @@ impl Engine<'_> {
         let slot = session.thread()?.slot();
         let header = session.header(number).ok_or(Errno::STALE)?;
         let fold = header.fold();
-        let take = || {
+        let (pending, asked) = {
             let _locked = self.views.ahead_lock.lock(slot.holder());
-            self.views.ahead.swap(0, Ordering::Relaxed)
+            let pending = self.views.ahead.swap(0, Ordering::Relaxed);
+            (pending, self.views.take_asked())
         };
-        if let Some(index) = take().checked_sub(1) {
+        if let Some(index) = pending.checked_sub(1) {
             // Whatever the answer is, it may be asked once more.
             let _ = session.finish(index as usize, true);
         }
+        self.bring_up_to_date(&asked);
         if header.fold() != fold {
             return Ok(());
         }
@@ -242,8 +261,8 @@ impl Engine<'_> {
         self.views.refreshing.load(Ordering::Acquire) != 0
     }
 
-    /// Ownership of those among the inodes that this session does not own.
-    fn own(&self, numbers: [InodeNumber; 4]) -> Result<(), Errno> {
+    /// Ownership of those among the inodes that this session does not own (0 = no inode).
+    pub fn own(&self, numbers: [InodeNumber; 4]) -> Result<(), Errno> {
         let session = self.session;
         let mut wanted = [0; 4];
         let wanted = some(numbers, &mut wanted, |number| {
@@ -258,7 +277,7 @@ impl Engine<'_> {
             // As many owned as a session may: give up what is not needed right now.
             Err(Errno::NOBUFS) => {
                 self.give_up_all()?;
-                ownership::acquire(session, wanted)
+                after_giving_up(|| ownership::acquire(session, wanted))
             }
             other => other,
         }
@@ -352,7 +371,7 @@ impl Engine<'_> {
             }
             Err(Errno::NOBUFS) => {
                 self.give_up_all()?;
-                grow()
+                after_giving_up(grow)
             }
             other => other,
         }
@@ -404,6 +423,18 @@ impl Engine<'_> {
             other => other,
         }
     }
+}
+
+/// What was given up is there when the operations have left that were in flight, of whatever thread of the group. ENOSPC:
+/// one does not.
+fn after_giving_up<T>(mut ask: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 0..GIVEN_UP_MAX {
+        match ask() {
+            Err(Errno::NOBUFS) => arck_protocol::wait::sleep(GIVEN_UP_PAUSE),
+            other => return other,
+        }
+    }
+    Err(Errno::NOSPC)
 }
 
 /// Those of the `numbers` that are inodes and `wanted`, in `place`.

@@ -10,7 +10,7 @@
 //! What only takes names away pauses, but does not wait: it must be possible always.
 //!
 //! Who changes few names in each of many directories has as much to fold. So a directory with a tail waits in a ring, and
-//! when the session has [`ALL_AHEAD`] pages in use, those that wait longest are folded together. Their owner may not come
+//! when the session has [`ALL_AHEAD`] pages of names, those that wait longest are folded together. Their owner may not come
 //! back to them: when that is answered their views are brought up to date ([`Need::Refresh`]), which gives their pages
 //! back.
 //!
@@ -42,10 +42,10 @@ const AHEAD: u32 = if cfg!(debug_assertions) { 32 } else { 128 };
 const PACED: u32 = if cfg!(debug_assertions) { 48 } else { 256 };
 /// Pages at most, before an owner who adds names waits.
 const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
-/// Pages in use of the whole session with which directories are folded that wait for it.
-const ALL_AHEAD: u64 = if cfg!(debug_assertions) { 96 } else { 512 };
-/// Pages in use from which on all views are brought up to date whose deltas were folded.
-const ALL_REFRESHED: u64 = 2 * ALL_AHEAD;
+/// Pages of names, of the whole session's, with which directories are folded that wait for it.
+const ALL_AHEAD: u32 = if cfg!(debug_assertions) { 96 } else { 512 };
+/// Pages in use, of whatever kind, from which on all views are brought up to date whose deltas were folded.
+const ALL_REFRESHED: u64 = 2 * ALL_AHEAD as u64;
 /// Fewer pages of those that wait are not worth a fold.
 const LEAST: u32 = 16;
 /// Microseconds of a pause for each page beyond [`PACED`], while what was sealed before is folded.
@@ -88,6 +88,21 @@ impl Views {
         self.waiting_first.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Pages of all tails, about.
+    fn tail_pages(&self) -> u32 {
+        let pages = self.tail_pages.load(Ordering::Relaxed);
+        u32::try_from(pages.cast_signed()).unwrap_or(0)
+    }
+
+    fn has_tail_pages(&self, more: u32) {
+        self.tail_pages.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// So many are given back.
+    pub(crate) fn has_released_tail(&self, pages: u32) {
+        self.tail_pages.fetch_sub(pages, Ordering::Relaxed);
+    }
+
     /// Takes what the request under way is about, if that is over: 0 behind the last. Under `ahead_lock`.
     pub(crate) fn take_asked(&self) -> [InodeNumber; INODES_MAX] {
         std::array::from_fn(|place| self.asked[place].swap(0, Ordering::Relaxed))
@@ -114,8 +129,8 @@ impl Context<'_> {
         if adds && pages >= MOST {
             return Err(Need::Seal(directory.number()).into());
         }
-        let others = self.session.state().arena.used().saturating_sub(ALL_AHEAD);
-        match pause_at(pages.max(u32::try_from(others).unwrap_or(u32::MAX))) {
+        let others = self.views.tail_pages().saturating_sub(ALL_AHEAD);
+        match pause_at(pages.max(others)) {
             Some(pause) if self.is_folding_ahead() => Err(Need::Pause(pause).into()),
             _ => Ok(()),
         }
@@ -128,13 +143,14 @@ impl Context<'_> {
         pending.is_some_and(is_at_it) && now() >= self.views.paced.load(Ordering::Relaxed)
     }
 
-    /// A shard has got a page more: asks for a fold, if it is time.
+    /// A shard has got so many pages more: asks for a fold, if it is time.
     #[inline]
-    pub(super) fn fold_ahead(&self, directory: Directory, own: &InShard) {
+    pub(super) fn fold_ahead(&self, directory: Directory, own: &InShard, added: u32) {
+        self.views.has_tail_pages(added);
         let pages = own.shard.pages();
         if pages >= AHEAD / own.apart && pages.is_multiple_of(AHEAD / 4) {
             self.ask_ahead(Some(directory));
-        } else if self.session.state().arena.used() >= ALL_AHEAD && !self.is_folding_ahead_now() {
+        } else if self.views.tail_pages() >= ALL_AHEAD && !self.is_folding_ahead_now() {
             self.ask_ahead(None);
         }
     }
@@ -215,10 +231,15 @@ impl Context<'_> {
                 pages += has;
             }
         }
+        // Those that were folded otherwise wait no more.
+        self.views.remove_waiting(looked_at);
         if pages < LEAST {
+            let waiting = &into[..count];
+            waiting
+                .iter()
+                .for_each(|&number| self.views.add_waiting(number));
             return 0;
         }
-        self.views.remove_waiting(looked_at);
         count
     }
 

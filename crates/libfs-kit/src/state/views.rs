@@ -69,7 +69,10 @@ region_shared! {
         pub(crate) waiting_end: AtomicU32,
         /// What the request under way that folds ahead is about; 0 behind them. Protected by `ahead_lock`.
         pub(crate) asked: [AtomicU32; INODES_MAX],
-        pub(crate) waiting_line: [AtomicU64; 7],
+        /// Pages of the tails of directories, about: less than none wraps.
+        pub(crate) tail_pages: AtomicU32,
+        pub(crate) waiting_rest: AtomicU32,
+        pub(crate) waiting_line: [AtomicU64; 6],
     }
 }
 
@@ -128,6 +131,7 @@ impl Views {
             &self.ahead,
             &self.waiting_first,
             &self.waiting_end,
+            &self.tail_pages,
         ] {
             number.store(0, Ordering::Relaxed);
         }

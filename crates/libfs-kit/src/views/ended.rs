@@ -66,6 +66,7 @@ impl Viewing<'_> {
     /// Gives back the pages of a tail, from the first on; 0: there is none.
     pub(super) fn release_tail(&self, first: u32) {
         let mut page = first;
+        let mut released = 0;
         let mut bound = arck_core_state::arena::ARENA_PAGES;
         while page != 0 && bound != 0 {
             let next = self
@@ -76,8 +77,10 @@ impl Viewing<'_> {
             let arena = &self.session.state().arena;
             arena.release(self.session, self.slot(), page);
             page = next;
+            released += 1;
             bound -= 1;
         }
+        self.views.has_released_tail(released);
     }
 
     /// A page of extended attributes of the delta's is not referred to any more.
