@@ -10,6 +10,7 @@ mod step;
 pub mod write;
 
 use crate::attributes::Attributing;
+use arck_libfs_kit::format::PagePtr;
 use std::cell::Cell;
 use std::ops::Deref;
 
@@ -20,6 +21,9 @@ pub struct Written {
     pub at: u64,
     pub asked: usize,
     pub done: usize,
+    /// In which page, of a file that has not been this session's all the time since: there they stand, as long as that
+    /// is the file's.
+    pub place: Option<PagePtr>,
 }
 
 /// An attempt, as what reads and writes data.

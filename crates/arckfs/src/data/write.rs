@@ -61,8 +61,10 @@ impl Data<'_> {
         if let Some(before) = self.written.get()
             && (Position::At(before.at), before.asked) == (position, data.len())
         {
-            self.stamp_written(file)?;
-            return Ok((before.done, before.at));
+            if self.stamp_written(file, &before)? {
+                return Ok((before.done, before.at));
+            }
+            self.written.set(None);
         }
         if !data.is_empty() {
             self.expect_no_set_id(&file)?;
@@ -149,6 +151,7 @@ impl Data<'_> {
                 at: position,
                 asked,
                 done: written,
+                place: None,
             };
             self.publish_in_place(&mut step, &expected, asked)?;
         }
@@ -228,7 +231,9 @@ impl Data<'_> {
 
     /// A fold got in between a write and its end. Bytes in pages of our own stand, as long as the file is
     /// ours: no fold takes them, and whoever gets the file next sees them. Written once
-    /// more they would come on top of what another thread has written meanwhile.
+    /// more they would come on top of what another thread has written meanwhile. So they do of a file that was taken
+    /// away and came back, if they are in one page that is still the file's: others write to pages of their own. Of
+    /// anything else nobody comes in between, but for who has the exclusive I/O already.
     #[cold]
     fn keep_written(&self, file: File, expected: &Expected, only_bytes: Option<Written>) {
         let before = expected.ownership;
@@ -236,24 +241,41 @@ impl Data<'_> {
             let now = header.ownership();
             (now.session(), now.epoch()) == (before.session(), before.epoch())
         });
-        match only_bytes.filter(|_| is_ours) {
-            Some(written) => self.written.set(Some(written)),
-            None => self.keep_exclusive(file.inode()),
+        let place = |written: &Written| {
+            let (first, last) = (written.at, written.at + written.done.max(1) as u64 - 1);
+            let is_one = first / PAGE_SIZE == last / PAGE_SIZE;
+            let page = is_one.then(|| self.data_page(file, first / PAGE_SIZE));
+            page.and_then(Result::ok).filter(|page| !page.is_null())
+        };
+        match only_bytes {
+            Some(written) if is_ours => self.written.set(Some(written)),
+            Some(written) if let Some(place) = place(&written) => {
+                let place = Some(place);
+                self.written.set(Some(Written { place, ..written }));
+            }
+            _ => self.keep_exclusive(file.inode()),
         }
     }
 
-    /// Stamps a write whose bytes stand.
+    /// Stamps a write whose bytes stand; false if they do not any more.
     #[cold]
-    fn stamp_written(&self, file: File) -> Attempt<()> {
+    fn stamp_written(&self, file: File, written: &Written) -> Attempt<bool> {
         let _locked = self.lock_whole(file.inode());
         let expected = self.begin_change(&file)?;
+        if let Some(place) = written.place {
+            let is_there = written.at + written.done as u64 <= file.size.load(Ordering::Relaxed);
+            let now = self.data_page(file, written.at / PAGE_SIZE)?;
+            if !is_there || now != place || !self.session.is_own(place) {
+                return Ok(false);
+            }
+        }
         let mut branch = self.branch(file.inode(), &expected)?;
         let (time, line) = (now(), branch.line_0());
         self.expect_reached()?;
         self.put_times(&file, &line, time)?;
         let stamped = self.confirm_repeatable(&file, &expected, &mut branch, line.flush()?)?;
         file.stamped(time, Some(stamped));
-        Ok(())
+        Ok(true)
     }
 
     /// Changes the size. EFBIG. Gives a page of the file, the last, where what was cut off is left
