@@ -3,8 +3,8 @@
 //!
 //! The kernel zeroes a huge page, or copies what is there, in a twentieth of the time that 512 faults take. But it may
 //! have none left, and look for long; and in a virtual machine that gives free memory back to its host, the first touch of
-//! a huge page has the host find one: up to thirty times as long as the kernel's own work, where small pages come from
-//! what the guest still has. So each is timed.
+//! a huge page has the host find one, where small pages come from what the guest still has. That takes several times as
+//! long as 512 faults (`arck-bench floor`). So each is timed.
 //!
 //! # Invariant
 //! * Where no huge page was to be had, or looking for one took longer than [`DEAR`], none is asked for during [`WITHOUT`].

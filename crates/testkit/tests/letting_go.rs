@@ -53,7 +53,7 @@ fn who_makes_many_files_keeps_few() {
         }
         handles.push(handle);
     }
-    create(&one, "d/nameless", 0o644);
+    let nameless = create(&one, "d/nameless", 0o644);
     one.unlink(At::Root, b"d/nameless", 0).unwrap();
     one.fold(false).unwrap();
     assert!(owns(&one, "d"), "the directory is gone on with");
@@ -71,6 +71,9 @@ fn who_makes_many_files_keeps_few() {
         let begins = content.starts_with(name(number).as_bytes());
         assert_eq!(begins, number % 3 == 0, "{number}");
     }
+    write(&one, nameless, 0, b"here");
+    assert_eq!(one.stat_handle(nameless).unwrap().links, 0);
+    one.close(nameless);
     other.unlink(At::Root, b"d/399", 0).unwrap();
     other.put("d/399", b"theirs").unwrap();
     assert_eq!(one.get("d/399").unwrap(), b"theirs");

@@ -371,7 +371,7 @@ fn a_link_outlives_the_name_after_a_crash() {
 fn a_chain_of_names_that_outlive_others_is_folded() {
     // A session folds by itself what takes more pages than so many directories do, and so it does where the pool has
     // no room for the deltas of all of them.
-    const SESSIONS: usize = 50;
+    const SESSIONS: usize = 70;
     const EACH: usize = 40;
     let pool = TestPool::new(2 << 30);
     let sessions: Vec<_> = (0..SESSIONS).map(|_| pool.session()).collect();

@@ -62,7 +62,7 @@ impl Folding<'_> {
         creations: &[Creation],
     ) -> LetGo {
         let (state, options) = (&self.sessions.state, &self.sessions.options);
-        let Some(session) = self.sessions.all.get_mut(&owner) else {
+        let Some(session) = self.sessions.all.get(&owner) else {
             return LetGo::default();
         };
         if copied.straddled || session.live.is_none() || session.owned.len() <= options.owned_kept {
@@ -87,7 +87,7 @@ impl Folding<'_> {
         // Those that were marked before may have been since the others were waited for.
         if !beside.is_empty() {
             heavy_barrier();
-            if !session.wait_in_flight(options.patience / PART) {
+            if !session.is_left_within(options.patience / PART) {
                 unmark(state, &marked);
                 let marked = Vec::new();
                 return LetGo { all, marked, who };

@@ -203,22 +203,19 @@ impl Session {
         let mut ignored = std::mem::take(&mut self.stuck);
         ignored.all_left(control);
         waiting.leave_out(&ignored);
-        let started = Instant::now();
-        let mut rounds = 0u32;
-        while !waiting.all_left(control) {
-            rounds += 1;
-            if rounds.is_multiple_of(16) {
-                if started.elapsed() > patience {
-                    break;
-                }
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+        wait_for(&mut waiting, control, patience);
         ignored.append(waiting);
         self.stuck = ignored;
         self.stuck.are_none()
+    }
+
+    /// Whether all that is in flight leaves so soon. Who does not is waited for again by the next fold.
+    pub fn is_left_within(&self, patience: Duration) -> bool {
+        let mut waiting = self.in_flight();
+        match &self.live {
+            Some(live) => wait_for(&mut waiting, live.control(), patience),
+            None => waiting.are_none(),
+        }
     }
 
     /// Notes what it owns from now on, as the headers say already: numbers with their places in the branch
@@ -321,6 +318,24 @@ impl Session {
         self.free_vacated();
         self.arena.take_slot()
     }
+}
+
+/// Waits until these have left; false if not all have in time.
+fn wait_for(waiting: &mut Flights, control: &ControlMemory, patience: Duration) -> bool {
+    let started = Instant::now();
+    let mut rounds = 0u32;
+    while !waiting.all_left(control) {
+        rounds += 1;
+        if rounds.is_multiple_of(16) {
+            if started.elapsed() > patience {
+                return false;
+            }
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+    true
 }
 
 /// Hard to guess.

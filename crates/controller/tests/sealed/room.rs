@@ -144,6 +144,14 @@ impl NoRoom {
         }
     }
 
+    /// Makes a file, by a number that was granted while there was room.
+    fn create(&mut self, directory: InodeNumber, name: &[u8]) {
+        let number = self.numbers.pop().unwrap();
+        self.client
+            .create_as(directory, name, FileKind::File, number);
+        self.names += usize::from(directory == self.d);
+    }
+
     fn is_sealed(&self) -> bool {
         self.client.header(self.d).sealed() != 0
     }
@@ -165,15 +173,10 @@ fn what_is_sealed_and_has_no_room_waits_for_it_and_its_owner_does_not() {
     let sealed = scene.client.header(d).copy();
     let goes_on = |scene: &mut NoRoom, name: &[u8]| {
         assert!(!scene.client.header(d).ownership().is_marked(), "{name:?}");
-        let number = scene.numbers.pop().unwrap();
-        scene.client.create_as(d, name, FileKind::File, number);
-        scene.names += 1;
+        scene.create(d, name);
     };
     goes_on(&mut scene, b"beside");
-    let number = scene.numbers.pop().unwrap();
-    scene
-        .client
-        .create_as(e, b"elsewhere", FileKind::File, number);
+    scene.create(e, b"elsewhere");
     // What is sealed comes first: nothing else is folded, and nothing is set aside.
     let answer = scene.client.ask(&commit(&[e]));
     assert_eq!(answer, Response::Error(libc::ENOSPC));
@@ -230,11 +233,7 @@ fn what_is_sealed_is_folded_when_its_session_ends() {
     for (says_goodbye, goes_on) in [(true, false), (true, true), (false, false), (false, true)] {
         let mut scene = NoRoom::new();
         if goes_on {
-            let number = scene.numbers.pop().unwrap();
-            scene
-                .client
-                .create_as(scene.d, b"beside", FileKind::File, number);
-            scene.names += 1;
+            scene.create(scene.d, b"beside");
         }
         scene.disk.make_room();
         let NoRoom { client, other, .. } = scene;
@@ -259,10 +258,7 @@ fn what_is_sealed_is_folded_when_its_session_ends() {
 fn what_has_no_room_when_its_session_ends_takes_nothing_else_along() {
     let mut scene = NoRoom::new();
     let (d, e) = (scene.d, scene.e);
-    let number = scene.numbers.pop().unwrap();
-    scene
-        .client
-        .create_as(e, b"elsewhere", FileKind::File, number);
+    scene.create(e, b"elsewhere");
     let before = scene.other.names(d);
     drop(scene.client);
     let other = &scene.other;
@@ -285,10 +281,7 @@ fn what_has_no_room_when_its_session_ends_takes_nothing_else_along() {
 fn what_is_overwritten_while_it_waits_for_room_is_taken_away() {
     let mut scene = NoRoom::new();
     let (d, e) = (scene.d, scene.e);
-    let number = scene.numbers.pop().unwrap();
-    scene
-        .client
-        .create_as(e, b"elsewhere", FileKind::File, number);
+    scene.create(e, b"elsewhere");
     let sealed = scene.client.header(d).copy();
     let before = scene.other.names(d);
     edit_sealed_branch(&scene.client, &sealed.of_sealed().unwrap(), |branch| {

@@ -452,3 +452,22 @@ fn some<const N: usize>(
     }
     Ok(&place[..count])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_asked_for_until_it_is_there() {
+        let asked_for = |answers: &[Result<u32, Errno>]| {
+            let mut left = answers.iter().copied();
+            let answer = after_giving_up(|| left.next().unwrap_or(Err(Errno::NOBUFS)));
+            (answer, left.len())
+        };
+        let (full, io) = (Err(Errno::NOBUFS), Err(Errno::IO));
+        assert_eq!(asked_for(&[Ok(1), Ok(2)]), (Ok(1), 1));
+        assert_eq!(asked_for(&[full, full, Ok(2)]), (Ok(2), 0));
+        assert_eq!(asked_for(&[full, io, Ok(2)]), (io, 1));
+        assert_eq!(asked_for(&[]), (Err(Errno::NOSPC), 0));
+    }
+}

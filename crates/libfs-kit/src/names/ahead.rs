@@ -131,16 +131,14 @@ impl Context<'_> {
         }
         let others = self.views.tail_pages().saturating_sub(ALL_AHEAD);
         match pause_at(pages.max(others)) {
-            Some(pause) if self.is_folding_ahead() => Err(Need::Pause(pause).into()),
+            Some(pause) if self.is_due_to_pause() => Err(Need::Pause(pause).into()),
             _ => Ok(()),
         }
     }
 
     /// Whether the controller is at what was asked for ahead, and the last pause for that is long enough ago.
-    fn is_folding_ahead(&self) -> bool {
-        let pending = self.views.ahead.load(Ordering::Relaxed).checked_sub(1);
-        let is_at_it = |index: u32| !self.session.is_answered(index as usize);
-        pending.is_some_and(is_at_it) && now() >= self.views.paced.load(Ordering::Relaxed)
+    fn is_due_to_pause(&self) -> bool {
+        self.is_folding_ahead() && now() >= self.views.paced.load(Ordering::Relaxed)
     }
 
     /// A shard has got so many pages more: asks for a fold, if it is time.
@@ -150,20 +148,20 @@ impl Context<'_> {
         let pages = own.shard.pages();
         if pages >= AHEAD / own.apart && pages.is_multiple_of(AHEAD / 4) {
             self.ask_ahead(Some(directory));
-        } else if self.views.tail_pages() >= ALL_AHEAD && !self.is_folding_ahead_now() {
+        } else if self.views.tail_pages() >= ALL_AHEAD && !self.is_folding_ahead() {
             self.ask_ahead(None);
         }
     }
 
     /// Whether the controller is at what was asked for ahead.
-    fn is_folding_ahead_now(&self) -> bool {
+    fn is_folding_ahead(&self) -> bool {
         let pending = self.views.ahead.load(Ordering::Relaxed).checked_sub(1);
         pending.is_some_and(|index| !self.session.is_answered(index as usize))
     }
 
     /// Whether directories that waited have been folded, and their views do not show it yet.
     fn has_folded_ahead(&self) -> bool {
-        self.views.asked[0].load(Ordering::Relaxed) != 0 && !self.is_folding_ahead_now()
+        self.views.asked[0].load(Ordering::Relaxed) != 0 && !self.is_folding_ahead()
     }
 
     /// A directory begins a tail: it waits to be folded. Under the lock of its shard.

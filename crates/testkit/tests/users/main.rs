@@ -8,6 +8,7 @@ mod check;
 mod crashes;
 mod groups;
 mod large;
+mod made;
 mod protected;
 mod random;
 mod small;
@@ -29,6 +30,7 @@ fn main() -> std::process::ExitCode {
         cheap::ALL,
         groups::ALL,
         large::ALL,
+        made::ALL,
         protected::ALL,
         more,
     ]

@@ -40,6 +40,23 @@ fn allocated(arena: &Arena) -> u64 {
     rustix::fs::fstat(&arena.file).unwrap().st_blocks as u64 * 512
 }
 
+/// # Regression
+/// Where the branch table was as long as it can be, and full, a session that owned many files was told that the pool was.
+#[test]
+fn a_table_that_cannot_grow_is_not_a_full_pool() {
+    let mut arena = arena();
+    let full = |arena: &mut Arena| arena.next_slot = arena.branch_pages * BRANCHES_PER_PAGE;
+    full(&mut arena);
+    assert_eq!(arena.take_slot(), Err(Errno::NOSPC));
+    assert!(arena.pages_for_slots(1).is_some());
+    arena.branch_pages = BRANCH_PAGES;
+    full(&mut arena);
+    assert_eq!(arena.take_slot(), Err(Errno::NOBUFS));
+    assert_eq!(arena.pages_for_slots(1), None);
+    arena.free_slot(9);
+    assert_eq!(arena.take_slot(), Ok(9));
+}
+
 /// A session that created files as fast as it could asked for branches while delta pages were being
 /// allocated. The worker then allocated the greater of each part; what the file might be was the
 /// greater of the two sums. An honest session was closed for `27529216 allocated of at most 26091584`.
