@@ -202,6 +202,92 @@ fn errors_in_the_order_of_the_manual_page() {
     assert_eq!(session.allocate(directory, 0, 0, 1), Err(Errno::BADF));
 }
 
+/// However a page has come into a file, it is gone when the file was cut: what is read where it was is zeroes, and the
+/// space is there again, for the file and after a fold.
+#[test]
+fn what_is_cut_is_gone_however_it_came() {
+    type Way = fn(&FileSystem, Handle);
+    fn write(session: &FileSystem, file: Handle, at: u64, length: usize) {
+        let data = vec![7; length];
+        assert_eq!(session.write(file, &data, Some(at)), Ok(length));
+    }
+    let ways: [(&str, Way); 7] = [
+        ("the first page", |session, file| {
+            write(session, file, 0, 100)
+        }),
+        ("three pages", |session, file| {
+            write(session, file, 0, 3 * 4096);
+        }),
+        ("page by page", |session, file| {
+            (0..20).for_each(|page| write(session, file, page * PAGE, 4096));
+        }),
+        ("far away", |session, file| {
+            write(session, file, 600 * PAGE, 10)
+        }),
+        ("allocated", |session, file| {
+            session.allocate(file, 0, 0, 5 * PAGE).unwrap();
+        }),
+        ("allocated behind the end", |session, file| {
+            write(session, file, 0, 10);
+            session.allocate(file, KEEP, 8 * PAGE, 5 * PAGE).unwrap();
+        }),
+        ("in a hole", |session, file| {
+            write(session, file, 30 * PAGE, 10);
+            session.allocate(file, PUNCH, 0, 31 * PAGE).unwrap();
+            write(session, file, 3 * PAGE, 10);
+        }),
+    ];
+    for folded in [false, true] {
+        for (what, way) in ways {
+            let pool = TestPool::new(64 << 20);
+            let (session, other) = (pool.session(), pool.session());
+            let file = open(&session);
+            for left in [0, 10, 2 * PAGE] {
+                way(&session, file);
+                if folded {
+                    session.fold(false).unwrap();
+                }
+                let whole = session.stat_handle(file).unwrap().size;
+                session.truncate_handle(file, left).unwrap();
+                let what = format!("{what}, folded {folded}, cut to {left}");
+                let kept = session.get("f").unwrap();
+                let blocks = session.stat_handle(file).unwrap().blocks;
+                assert!(blocks <= left.div_ceil(PAGE) * 8, "{what}: {blocks} blocks");
+                session.truncate_handle(file, whole.max(40 * PAGE)).unwrap();
+                for (who, session) in [("it", &session), ("another", &other)] {
+                    let now = session.get("f").unwrap();
+                    let (head, tail) = now.split_at(kept.len());
+                    assert!(head == kept, "{what}: {who} reads other bytes");
+                    assert!(tail.iter().all(|&byte| byte == 0), "{what}: {who}");
+                }
+                assert_eq!(session.stat_handle(file).unwrap().blocks, blocks, "{what}");
+                session.truncate_handle(file, 0).unwrap();
+            }
+            session.fold(false).unwrap();
+            assert_eq!(session.stat_handle(file).unwrap().blocks, 0, "{what}");
+            session.close(file);
+            assert_eq!(pool.violations(), "", "{what}");
+        }
+    }
+}
+
+/// What a cut frees can be used at once, however often: more is written than the pool has room for.
+#[test]
+fn what_is_cut_is_room_at_once() {
+    let pool = TestPool::new(32 << 20);
+    let session = pool.session();
+    let file = open(&session);
+    for (what, length) in [("the first page", 100), ("three pages", 3 * 4096)] {
+        let data = vec![7; length];
+        for _ in 0..12_000 {
+            assert_eq!(session.write(file, &data, Some(0)), Ok(length), "{what}");
+            session.truncate_handle(file, 0).unwrap();
+        }
+    }
+    session.close(file);
+    assert_eq!(pool.violations(), "");
+}
+
 /// A range that the pool has no room for is refused before anything changes.
 #[test]
 fn no_space_changes_nothing() {
