@@ -4,7 +4,7 @@
 //! The kernel zeroes a huge page, or copies what is there, in a twentieth of the time that 512 faults take. But it may
 //! have none left, and look for long; and in a virtual machine that gives free memory back to its host, the first touch of
 //! a huge page has the host find one, where small pages come from what the guest still has. That takes several times as
-//! long as 512 faults (`arck-bench floor`). So each is timed.
+//! long as 512 faults (docs/performance.md, "As directories grow"). So each is timed.
 //!
 //! # Invariant
 //! * Where no huge page was to be had, or looking for one took longer than [`DEAR`], none is asked for during [`WITHOUT`].
