@@ -13,7 +13,7 @@ use crate::interface::{Attributes, Errno, SetTime, Timestamp};
 use crate::mappings::Mapping;
 use arck_libfs_kit::engine::{Attempt, Need};
 use arck_libfs_kit::views::times::now;
-use arck_libfs_kit::views::{CachedInode, File};
+use arck_libfs_kit::views::{CachedInode, File, flag};
 use credentials::{Capability, Credentials};
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -210,8 +210,12 @@ impl Attributing<'_> {
             return Ok(());
         }
         let may_keep = self.credentials.may(Capability::Fsetid);
-        match may_keep || inode.is_directory() || self.set_id_bits(inode) == 0 {
-            true => Ok(()),
+        if may_keep || inode.is_directory() || self.set_id_bits(inode) == 0 {
+            return Ok(());
+        }
+        match inode.has(flag::UNCOMMITTED) {
+            // The controller knows it once the directory is folded in which it was made.
+            true => Err(Need::Commit([inode.holder.load(Ordering::Relaxed), 0]).into()),
             false => Err(Need::DropSetId(inode.number()).into()),
         }
     }

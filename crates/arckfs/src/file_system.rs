@@ -379,6 +379,7 @@ impl FileSystem {
             target: b"",
             opens: true,
             owner: self.engine.credentials.owner(),
+            groups: &self.engine.credentials.groups,
         };
         let listed = self.engine.run(|context| {
             let directory = context.resolve(start, path, flags & libc::O_NOFOLLOW == 0)?;

@@ -166,7 +166,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .env("ARCK_POOL", &pool)
         .env("ARCK_MOUNT", mount);
-    let group = group::name(arguments, &pool);
+    let group = group::name(arguments, &pool, &library);
     group::tell(&mut command, group.as_deref());
     if let Some(collector) = &collector {
         command.env("ARCK_REPORT", collector.path());

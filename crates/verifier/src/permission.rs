@@ -88,7 +88,9 @@ fn check_creations<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Res
         if !member && !handed_down.contains(&gid) {
             return refuse(Rule::CreationGroup, format!("group {gid} for a new inode"));
         }
-        if creation.mode & SET_GROUP_ID != 0 && !member && creation.kind != FileKind::Directory {
+        // As the kernel makes it: without a bit for its group to execute it, set-group-ID gives nobody anything.
+        let program = creation.mode & SET_GROUP_ID != 0 && creation.mode & GROUP_EXECUTE != 0;
+        if program && !member && creation.kind != FileKind::Directory {
             return refuse(Rule::SetGroupId, format!("group {gid} for a new inode"));
         }
     }

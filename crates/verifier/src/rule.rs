@@ -97,7 +97,8 @@ pub enum Rule {
     CreationUser,
     /// A new inode belongs to one of the session's groups, or to that of a set-group-id parent.
     CreationGroup,
-    /// The set-group-id bit is for members of the group.
+    /// The set-group-id bit is for members of the group; a new file may have it without a bit for its group to
+    /// execute it, as a directory hands it down.
     SetGroupId,
 }
 

@@ -31,6 +31,7 @@ impl FileSystem {
                 target: b"",
                 opens: false,
                 owner: self.engine.credentials.owner(),
+                groups: &self.engine.credentials.groups,
             },
         )
     }
@@ -191,6 +192,7 @@ impl FileSystem {
                 target,
                 opens: false,
                 owner: self.engine.credentials.owner(),
+                groups: &self.engine.credentials.groups,
             },
         )
     }
@@ -235,6 +237,7 @@ impl FileSystem {
                 target: b"",
                 opens: false,
                 owner: self.engine.credentials.owner(),
+                groups: &self.engine.credentials.groups,
             },
         )
     }

@@ -79,6 +79,7 @@ impl Context<'_> {
                     target: b"",
                     opens: true,
                     owner: self.credentials.owner(),
+                    groups: &self.credentials.groups,
                 };
                 match self.create_absent(place.directory, name, creation, before) {
                     // Somebody else was faster.

@@ -27,6 +27,7 @@ Examples:
   arck run -- ls -l /arck
   arck run --pool /dev/shm/pool --report -- sqlite3 /arck/data.db
   arck run --mount /data -- sh       a shell in which /data is the pool
+  arck run --own-group -- ./untried  apart from your other programs
   arck run --group shop -- ./server  one session with all of --group shop")]
 pub struct RunArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
@@ -40,12 +41,16 @@ pub struct RunArguments {
 
     /// Trust group to be one of: its programs have one session together, see each other's changes
     /// at once and pay nothing for them, and trust each other; only programs of the same user join
-    /// [default: a new one for this command, or the one it is started in]
+    /// [default: the one it is started in, else that of all your programs on the pool]
     #[arg(long, value_name = "NAME", value_parser = group_name)]
     pub group: Option<String>,
 
-    /// A session of its own for each program that the command starts
+    /// A trust group for this command alone
     #[arg(long, conflicts_with = "group")]
+    pub own_group: bool,
+
+    /// A session of its own for each program that the command starts
+    #[arg(long, conflicts_with_all = ["group", "own_group"])]
     pub no_group: bool,
 
     /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)

@@ -1,8 +1,10 @@
 //! The trust group of a command: all its processes have one session (DESIGN section 8).
 //!
-//! What one of them does the others see at once, and none pays for what another has done. Without
-//! `--group` each `arck run` makes a group of its own; one that is started by a program of a group, on
-//! the same pool, is of that group.
+//! What one of them does the others see at once, and none pays for what another has done. All programs that a
+//! user starts on a pool by one build of Arck are one group, from whatever terminal, so that what needs shared
+//! memory works between them (SQLite's write-ahead log, LMDB, shared maps). `--own-group` makes one for this
+//! command, `--group` names one; an `arck run` that is started by a program of a group, on the same pool, is of
+//! that group.
 //!
 //! # Invariant
 //! `arck run` is a member itself while its command runs, and does nothing with it: so the session
@@ -10,6 +12,8 @@
 
 use super::arguments::RunArguments;
 use arckfs::{ConnectOptions, FileSystem};
+use rustix::io::Errno;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
@@ -19,10 +23,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The variable that tells the preload library the name.
 const VARIABLE: &str = "ARCK_GROUP";
 
-/// The name of the command's group; `None`: each of its processes has a session of its own.
-pub fn name(arguments: &RunArguments, pool: &Path) -> Option<String> {
+/// The name of the command's group; `None`: each of its processes has a session of its own. `library`: the
+/// preload library.
+pub fn name(arguments: &RunArguments, pool: &Path, library: &Path) -> Option<String> {
     if arguments.no_group {
         return None;
+    }
+    if arguments.own_group {
+        return Some(of_this_run());
     }
     if let Some(name) = &arguments.group {
         return Some(name.clone());
@@ -30,10 +38,29 @@ pub fn name(arguments: &RunArguments, pool: &Path) -> Option<String> {
     let told = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     let is_same_pool = std::env::var_os("ARCK_POOL").is_none_or(|told| Path::new(&told) == pool);
     told.filter(|_| is_same_pool).or_else(|| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default().as_nanos();
-        Some(format!("run-{}-{now:x}", std::process::id()))
+        let build = build(library, &arguments.mount);
+        Some(build.map_or_else(|_| of_this_run(), |build| format!("user-{build:016x}")))
     })
+}
+
+/// A name that no other `arck run` makes up.
+fn of_this_run() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    format!("run-{}-{now:x}", std::process::id())
+}
+
+/// What programs have in common that may share memory: the library, this command, and where they see the pool.
+/// Files are told apart by where they lie and when they were changed, so an installed update is another build.
+fn build(library: &Path, mount: &Path) -> Result<u64, Errno> {
+    let mut hasher = DefaultHasher::new();
+    for file in [library, Path::new("/proc/self/exe")] {
+        let status = rustix::fs::stat(file)?;
+        (status.st_dev, status.st_ino, status.st_size).hash(&mut hasher);
+        (status.st_mtime, status.st_mtime_nsec).hash(&mut hasher);
+    }
+    mount.hash(&mut hasher);
+    Ok(hasher.finish())
 }
 
 /// Tells the command its group.

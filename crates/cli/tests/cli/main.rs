@@ -16,6 +16,7 @@ mod running;
 mod shells;
 mod status;
 mod support;
+mod terminals;
 mod travel;
 mod users;
 mod violations;

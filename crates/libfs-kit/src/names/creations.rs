@@ -35,6 +35,19 @@ pub struct Creation<'t> {
     pub opens: bool,
     /// Who makes it: its user, and its group, unless the directory has one for what is made there.
     pub owner: (u32, u32),
+    /// The further groups of who makes it: a file of none of these, in a directory that hands its group down, does
+    /// not get the set-group-ID bit together with that for the group to execute it.
+    pub groups: &'t [u32],
+}
+
+impl Creation<'_> {
+    /// The mode with which it is made in a directory, whose group it has: as mode_strip_sgid of the kernel.
+    fn mode_in_group(&self, gid: u32) -> u32 {
+        let (user, group) = self.owner;
+        let member = user == 0 || group == gid || self.groups.contains(&gid);
+        let program = self.kind == FileKind::File && self.mode & 0o2010 == 0o2010;
+        self.mode & if program && !member { !0o2000 } else { !0 }
+    }
 }
 
 impl Creation<'static> {
@@ -47,6 +60,7 @@ impl Creation<'static> {
             target: b"",
             opens: false,
             owner: (user.as_raw(), group.as_raw()),
+            groups: &[],
         }
     }
 }
@@ -199,7 +213,7 @@ impl Context<'_> {
         } else {
             0
         };
-        let mode = creation.mode & 0o7777 | inherited;
+        let mode = creation.mode_in_group(gid) & 0o7777 | inherited;
         // Others may be tidying up what an earlier life of the number left in its view.
         let locked = self.lock_now(inode)?;
         if !self.has_no_delta(inode) {

@@ -162,7 +162,7 @@ impl Rights<'_> {
         });
         ensure(member || handed_down, "a group of others")?;
         let is_directory = new.kind() == Some(FileKind::Directory);
-        let bit = new.mode & 0o2000 != 0 && !is_directory;
+        let bit = new.mode & 0o2010 == 0o2010 && !is_directory;
         ensure(member || !bit, "the set-group-id bit of others")
     }
 
