@@ -88,6 +88,7 @@ impl Engine {
         let ran = self
             .kit()
             .run(Way::Names, |context| attempt(&self.context(context, &call)));
+        self.complete_maps();
         ran.map_err(|errno| match call.outside.take() {
             Some(path) if errno == Errno::XDEV => Failure::Outside(path),
             _ => Failure::Errno(errno),
@@ -102,8 +103,11 @@ impl Engine {
     ) -> Result<T, Errno> {
         let call = Call::default();
         self.be_up_to_date()?;
-        self.kit()
-            .run_local(|context| attempt(&self.context(context, &call)))
+        let ran = self
+            .kit()
+            .run_local(|context| attempt(&self.context(context, &call)));
+        self.complete_maps();
+        ran
     }
 
     /// One attempt, of the thread that builds the auxiliary state anew: what it needs it does not get.
@@ -130,7 +134,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings the process's maps up to date with what others of the group have changed.
+    /// After a call that has seen what another session wrote to a file: maps of the file show it before the call
+    /// returns, as they would follow its size.
+    #[inline(always)]
+    fn complete_maps(&self) {
+        if mappings::are_lacking()
+            && self
+                .session
+                .thread()
+                .is_ok_and(|thread| !thread.slot().is_pinned())
+            && mappings::take_lacking()
+        {
+            self.catch_up_with_maps();
+        }
+    }
+
+    /// Brings the process's maps up to date with what others have changed.
     #[cold]
     fn catch_up_with_maps(&self) {
         let listings: Vec<_> = mappings::lock()

@@ -141,9 +141,9 @@ impl<'a> Mapping<'a> {
         let _locked = self.lock_whole(inode);
         self.unmoved(inode)?;
         inode.set(flag::STALE_MAPS, false);
-        self.placing().remap_here(&mut lock(), inode, 0..u64::MAX);
+        let lacked = self.placing().remap_here(&mut lock(), inode, 0..u64::MAX);
         if inode.has(flag::STALE_MAPS) {
-            return Err(Need::Again.into());
+            return Err(lacked.unwrap_or(Need::Again).into());
         }
         Ok(())
     }

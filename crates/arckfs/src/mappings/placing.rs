@@ -6,7 +6,7 @@ use super::places as placed;
 use super::table::{Locked, lock};
 use crate::interface::Errno;
 use crate::state::AuxiliaryState;
-use arck_libfs_kit::engine::Attempt;
+use arck_libfs_kit::engine::{Attempt, Need, Stop};
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::memory::{SharedBytes, placing};
 use arck_libfs_kit::views::entries::pages_of;
@@ -30,21 +30,38 @@ impl Placing<'_, '_> {
             // The other processes do so when they come by.
             self.state.maps_moved.fetch_add(1, Ordering::AcqRel);
         }
-        self.remap_here(&mut table, inode, first..end);
+        if self.remap_here(&mut table, inode, first..end).is_some() {
+            table.lacks_pages();
+        }
     }
 
-    pub fn remap_here(&self, table: &mut Locked, inode: &'static CachedInode, pages: Range<u64>) {
+    /// The same of the maps of this process. Gives what is lacked, if something is, for which maps are stale.
+    pub fn remap_here(
+        &self,
+        table: &mut Locked,
+        inode: &'static CachedInode,
+        pages: Range<u64>,
+    ) -> Option<Need> {
         let (first, end) = (pages.start, pages.end);
+        let mut lacked = None;
         for map in table
             .iter_mut()
             .filter(|map| map.is_of(self.viewing.session, inode))
         {
             let pages = map.file_pages();
             let range = first.max(pages.start)..end.min(pages.end);
-            if !range.is_empty() && self.place(inode, map, range) != Ok(true) {
+            if range.is_empty() {
+                continue;
+            }
+            let placed = self.place(inode, map, range);
+            if placed != Ok(true) {
                 inode.set(flag::STALE_MAPS, true);
             }
+            if let Err(Stop::Need(need)) = placed {
+                lacked = Some(need);
+            }
         }
+        lacked
     }
 
     /// What is to stand from a page on, and for how many pages, of those below `end`. `None`: pages
@@ -69,17 +86,18 @@ impl Placing<'_, '_> {
             let pages = data.saturating_sub(page).max(1);
             return Ok(((!map.is_writable).then_some(placed::HOLE), pages));
         }
-        Ok((self.wanted_page(map, page, pointer, size)?, 1))
+        Ok((self.wanted_page(inode, map, page, pointer)?, 1))
     }
 
     /// The same for a page of the file that is data.
     fn wanted_page(
         &self,
+        inode: &'static CachedInode,
         map: &Map,
         page: u64,
         pointer: PagePtr,
-        size: u64,
     ) -> Attempt<Option<u64>> {
+        let size = inode.size.load(Ordering::Acquire);
         let is_own = self.viewing.session.is_own(pointer);
         if map.is_writable && !is_own {
             // Another session's by now, or the parent's: what was mapped stays, and is kept.
@@ -88,11 +106,8 @@ impl Placing<'_, '_> {
         }
         let within = (size % PAGE_SIZE) as usize;
         if within != 0 && page == size / PAGE_SIZE {
-            let bytes = self
-                .viewing
-                .session
-                .page_bytes(pointer)
-                .ok_or(Errno::ACCESS)?;
+            let bytes = self.viewing.session.page_bytes(pointer);
+            let bytes = bytes.ok_or_else(|| self.viewing.lost(inode))?;
             let mut tail = [0u8; PAGE];
             let tail = &mut tail[within..];
             bytes
@@ -163,7 +178,11 @@ impl Placing<'_, '_> {
                 // SAFETY: the map's own range, under the table's lock.
                 let _ = unsafe { placing::nothing(address, count as usize * PAGE, map.protection) };
                 map.placed.set(pages, placed::NOTHING);
-                return Err(errno.into());
+                // Where the controller would not show the page, it is asked to lay it where this session may look.
+                return Err(match (errno, self.viewing.lost(inode)) {
+                    (Errno::ACCESS, Stop::Need(need)) => need.into(),
+                    _ => errno.into(),
+                });
             }
             map.placed.set(pages, wanted);
             page += count;

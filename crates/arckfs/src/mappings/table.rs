@@ -25,6 +25,8 @@ struct Table {
     forked: AtomicBool,
     /// The value of the group's `maps_moved` at which all maps were right.
     seen: AtomicU64,
+    /// See [`take_lacking`].
+    lacks_pages: AtomicBool,
     maps: UnsafeCell<Vec<Map>>,
     /// What the process has added to the counts of inodes: session, inode, with a writable map.
     counted: UnsafeCell<Vec<(usize, InodeNumber, bool)>>,
@@ -38,6 +40,7 @@ static TABLE: Table = Table {
     count: AtomicUsize::new(0),
     forked: AtomicBool::new(false),
     seen: AtomicU64::new(0),
+    lacks_pages: AtomicBool::new(false),
     maps: UnsafeCell::new(Vec::new()),
     counted: UnsafeCell::new(Vec::new()),
 };
@@ -47,6 +50,19 @@ static TABLE: Table = Table {
 #[inline]
 pub fn take_moved(moved: u64) -> bool {
     any() && TABLE.seen.swap(moved, Ordering::AcqRel) != moved
+}
+
+/// Whether maps lack pages that another session's writing has brought, since this was asked last: the controller
+/// is to be asked for them.
+#[cold]
+pub fn take_lacking() -> bool {
+    TABLE.lacks_pages.swap(false, Ordering::AcqRel)
+}
+
+/// Whether [`take_lacking`] would say so.
+#[inline(always)]
+pub fn are_lacking() -> bool {
+    TABLE.lacks_pages.load(Ordering::Relaxed)
 }
 
 /// Whether there are live maps at all: whoever hands memory calls on asks this first.
@@ -116,6 +132,10 @@ impl Drop for Locked {
 }
 
 impl Locked {
+    /// For [`take_lacking`].
+    pub fn lacks_pages(&self) {
+        TABLE.lacks_pages.store(true, Ordering::Release);
+    }
     /// Cuts maps so that each lies inside `range` or outside; gives the places of those inside.
     pub fn cut(&mut self, range: &Range<usize>) -> Range<usize> {
         for edge in [range.start, range.end] {

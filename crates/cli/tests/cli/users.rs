@@ -1,7 +1,7 @@
 //! `arck serve --shared`: programs of several users on one pool, each with his own rights. Needs
 //! root, to become them; says so where it is not.
 
-use crate::support::{Place, Serving, refused, succeeded};
+use crate::support::{Place, Running, Serving, refused, succeeded};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -380,4 +380,112 @@ fn whoever_visits_waits_for_a_controller_that_was_killed() {
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(400), "{waited:?}");
     assert!(waited < Duration::from_secs(20), "{waited:?}");
+}
+
+/// Prints of each file that it is named its length, and the first and the last byte, by a map of it.
+const MAP: &str = "
+import mmap, os, sys
+for name in sys.argv[1:]:
+    fd = os.open(name, os.O_RDONLY)
+    memory = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+    print(name, len(memory), memory[:1] + memory[-1:])
+";
+
+/// Maps 16 MiB of a file that grows meanwhile; prints the last byte each time it has grown.
+const FOLLOW: &str = "
+import ctypes, os, sys, time
+kernel = ctypes.CDLL(None, use_errno=True)
+kernel.mmap.restype = ctypes.c_void_p
+kernel.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+fd = os.open('grows', os.O_RDONLY)
+start = kernel.mmap(None, 1 << 24, 1, 1, fd, 0)
+memory = (ctypes.c_char * (1 << 24)).from_address(start)
+print('mapped', flush=True)
+size = 0
+while size < 10 << 20:
+    while os.fstat(fd).st_size == size: time.sleep(0.001)
+    size = os.fstat(fd).st_size
+    print(size, memory[size - 1], memory[size // 2], flush=True)
+";
+
+#[test]
+fn anothers_file_is_mapped_before_anything_else_is_done_with_it() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    let make = "umask 022; mkdir files; cd files; for size in 1 4096 5000 300000 7000000; do \
+                head -c $size /dev/zero | tr '\\0' x >$size; done";
+    let map = format!("cd files && /usr/bin/python3 -c \"{MAP}\" 1 4096 5000 300000 7000000");
+    let expected: String = [1, 4096, 5000, 300_000, 7_000_000]
+        .map(|size| format!("{size} {size} b'xx'\n"))
+        .concat();
+    users.says(ANN, make);
+    for who in [BOB, EVE] {
+        assert_eq!(users.says(who, &map), expected);
+    }
+    // While it is written, by who owns it.
+    users.says(ANN, "umask 022; : >grows");
+    let follow = format!("cd /arck && exec /usr/bin/python3 -c \"{FOLLOW}\"");
+    let mut follower = Running::start(users.of(EVE, &["run", "--", "sh", "-c", &follow]));
+    assert_eq!(follower.line(), "mapped");
+    users.says(
+        ANN,
+        "for i in 1 2 3 4 5; do head -c 2500000 /dev/zero | tr '\\0' y >>grows; sleep 0.1; done",
+    );
+    let followed = succeeded(&follower.finished(Duration::from_secs(60)));
+    assert!(followed.lines().count() >= 2, "{followed}");
+    for line in followed.lines() {
+        assert!(line.ends_with(" b'y' b'y'"), "{followed}");
+    }
+}
+
+/// What becomes of set-id bits of files that are made, written, cut, given away, in a directory that hands down a
+/// group: prints each mode.
+const SET_ID: &str = "
+import os, sys
+os.umask(0)
+def mode(fd): return oct(os.fstat(fd).st_mode & 0o7777) + ':' + str(os.fstat(fd).st_gid)
+for bits in (0o4755, 0o2755, 0o6755, 0o2644, 0o4644, 0o2711):
+    name = 'f' + oct(bits)
+    fd = os.open(name, os.O_CREAT | os.O_RDWR | os.O_EXCL, bits)
+    told = [mode(fd)]
+    for step in (lambda: os.write(fd, b'x' * 5000), lambda: os.ftruncate(fd, 10), lambda: os.pwrite(fd, b'y', 3),
+                 lambda: os.truncate(name, 4), lambda: os.chown(name, -1, os.getgid())):
+        step()
+        told.append(mode(fd))
+        os.fchmod(fd, bits)
+        told.append(mode(fd))
+    print(oct(bits), *told)
+    os.mkdir('d' + oct(bits), bits)
+    print('directory', oct(os.stat('d' + oct(bits)).st_mode & 0o7777), os.stat('d' + oct(bits)).st_gid)
+";
+
+#[test]
+fn set_id_bits_of_strangers_to_a_group_are_as_on_tmpfs() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    let make = "mkdir down own; chown 0:2000 down; chown 1003:2000 own; chmod 2777 down own";
+    let scratch = Place::new();
+    let host = Command::new("sh")
+        .args(["-c", &format!("chmod 755 . && {make}")])
+        .current_dir(scratch.path())
+        .status();
+    assert!(host.unwrap().success());
+    users.says((0, &[0]), make);
+    for who in [EVE, ANN] {
+        for directory in ["down", "own"] {
+            let script = format!(
+                "mkdir {directory}/{0} && cd {directory}/{0} && /usr/bin/python3 -c \"{SET_ID}\"; ls -ld . | cut -c1-10",
+                who.0
+            );
+            let at = scratch.path().display().to_string();
+            let (arck, tmpfs) = ("cd /arck && ", format!("cd {at} && "));
+            // Both beneath the library, so that all else is the same.
+            let run = |where_from: &str| {
+                let script = format!("{where_from}{script}");
+                let mut command = users.of(who, &["run", "--", "sh", "-c", &script]);
+                succeeded(&command.output().unwrap())
+            };
+            assert_eq!(run(arck), run(&tmpfs), "{who:?} in {directory}");
+        }
+    }
 }
