@@ -8,6 +8,7 @@ mod memory;
 mod names;
 mod space;
 mod status;
+mod syncing;
 #[cfg(test)]
 mod tests;
 

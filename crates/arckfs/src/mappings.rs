@@ -23,7 +23,6 @@ use crate::interface::Errno;
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::changing::Changing;
 use arck_libfs_kit::engine::{Attempt, Need};
-use arck_libfs_kit::format::{InodeNumber, PagePtr};
 use arck_libfs_kit::views::{CachedInode, flag};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -33,12 +32,13 @@ pub mod counts;
 pub mod map;
 pub mod places;
 pub mod placing;
+pub mod stored;
 pub mod table;
 
 use counts::MapCounts;
 use map::address_of;
 pub use map::{Listing, Map, PAGE, READ, WRITE};
-use places::{self as placed, Places};
+use places::Places;
 use placing::Placing;
 pub use table::*;
 
@@ -87,6 +87,9 @@ impl<'a> Mapping<'a> {
             return Err(Errno::IO.into());
         };
         table.list(self.session, inode, Some(map.is_writable))?;
+        if map.is_writable {
+            inode.set(flag::STORED, true);
+        }
         let placed = self.place_listed(inode, map);
         if placed.is_err() {
             table.list(self.session, inode, None)?;
@@ -112,6 +115,7 @@ impl<'a> Mapping<'a> {
         let _locked = self.lock_whole(inode);
         let mut table = lock();
         table.list(self.session, inode, Some(true))?;
+        inode.set(flag::STORED, true);
         let made = self.unmarked(inode, true).and_then(|()| {
             for place in table.cut(range) {
                 let Some(map) = table.get_mut(place) else {
@@ -158,34 +162,6 @@ impl<'a> Mapping<'a> {
             return Err(Need::Wait(inode.number()).into());
         }
         self.unmoved(inode)
-    }
-
-    /// Flushes what a program may have stored through maps in `range`; gives their inodes.
-    pub fn flush_maps(&self, range: &Range<usize>) -> Vec<(InodeNumber, u32)> {
-        let mut table = lock();
-        let mut inodes = Vec::new();
-        let mut stored = None;
-        for place in table.cut(range) {
-            let map = &table[place];
-            if !map.is_writable || !map.listing.is_of(self.session) {
-                continue;
-            }
-            let runs = map.placed.runs();
-            for (_, first, count) in runs.filter(|&(_, value, _)| placed::is_page(value)) {
-                for page in first..first + count {
-                    let bytes = self.session.page_bytes(PagePtr(page));
-                    if let Some(dirty) = bytes.and_then(|bytes| bytes.dirty(0, PAGE)) {
-                        stored = Some(dirty.flush().join_all(stored));
-                    }
-                }
-            }
-            inodes.push((map.listing.number, map.listing.generation));
-        }
-        drop(table);
-        arck_libfs_kit::memory::durable::drain(stored);
-        inodes.sort_unstable();
-        inodes.dedup();
-        inodes
     }
 
     /// In a forked child: makes its parent's maps this session's. What is gone is forgotten, and

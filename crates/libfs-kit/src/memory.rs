@@ -9,6 +9,11 @@ pub use arck_pm::{Error, SharedBytes};
 /// The order of persistence: what was flushed, what is durable, and the fence between.
 pub mod durable {
     pub use arck_pm::order::{Durable, Flushed, FlushedSet, drain, fence};
+
+    /// Whether stores are flushed in this process: not where the memory does not survive the machine.
+    pub fn is_flushing() -> bool {
+        arck_pm::policy() == arck_pm::PersistPolicy::Flush
+    }
 }
 
 /// Copies that turn SIGBUS and SIGSEGV into an error, and what a handler of these signals has to know of them.

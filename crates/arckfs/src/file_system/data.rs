@@ -557,15 +557,4 @@ impl FileSystem {
         self.engine.kit().give_back();
         Ok(())
     }
-
-    /// Durable already in `dax` and `volatile` mode; in `paged` mode folds and writes back.
-    pub fn sync(&self, handle: Handle) -> Result<(), Errno> {
-        self.not_path_only(handle)?;
-        let (number, _) = self.engine.description(handle)?.identity()?;
-        if self.engine.session.durability() != Durability::Paged {
-            return Ok(());
-        }
-        let inodes = InodeList::new(&[number]).ok_or(Errno::IO)?;
-        self.engine.session.ask(&Request::Sync { inodes })
-    }
 }

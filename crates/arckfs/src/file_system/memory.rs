@@ -12,7 +12,7 @@ use arck_libfs_kit::memory::placing::{self, Protection};
 use arck_libfs_kit::memory::{Locking, lock_pages};
 use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
-use rustix::mm::{MremapFlags, MsyncFlags};
+use rustix::mm::MremapFlags;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -502,32 +502,6 @@ impl FileSystem {
             }
         };
         moved.map(|address| address as usize)
-    }
-
-    /// `msync`: what was stored through writable maps is durable afterwards. ENOMEM if part of
-    /// the range is not mapped, EINVAL.
-    ///
-    /// # Safety
-    /// See the module's head.
-    pub unsafe fn sync_maps(&self, address: usize, length: usize, flags: i32) -> Result<(), Errno> {
-        let kernels = MsyncFlags::from_bits_retain(flags as u32);
-        // Which also says whether the arguments are any good.
-        // SAFETY: changes no memory.
-        unsafe { rustix::mm::msync(address as *mut std::ffi::c_void, length, kernels)? };
-        if flags & (libc::MS_SYNC | libc::MS_ASYNC) == 0 {
-            return Ok(());
-        }
-        let range = address..address.saturating_add(length.next_multiple_of(PAGE));
-        let inodes = self
-            .engine
-            .run_local(|context| Ok(context.flush_maps(&range)))?;
-        if flags & libc::MS_SYNC != 0 && self.engine.session.durability() == Durability::Paged {
-            for (number, _) in inodes {
-                let inodes = InodeList::new(&[number]).ok_or(Errno::IO)?;
-                self.engine.session.ask(&Request::Sync { inodes })?;
-            }
-        }
-        Ok(())
     }
 
     /// Before a fork: folds what mapped files have unfolded, so that the child's session knows

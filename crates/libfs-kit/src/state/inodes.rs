@@ -184,6 +184,8 @@ pub mod flag {
     pub const FRONT: u32 = 128;
     /// Verified directories are being removed from it: see [`crate::engine`].
     pub const REMOVING: u32 = 512;
+    /// A program may have stored to its pages through maps, which the LibFS has not flushed.
+    pub const STORED: u32 = 2048;
 }
 
 /// In [`CachedInode::flags`]: the bits from here on are the LibFS's own.

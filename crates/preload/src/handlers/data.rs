@@ -1,7 +1,7 @@
 //! Calls that read, write and size files by descriptor.
 
 use super::{HERE, memory, memory_later, memory_mut, mount_point, on_descriptor, on_path};
-use crate::backend::{Errno, Failure, FileSystem, Handle};
+use crate::backend::{Errno, Failure, FileSystem, Handle, any_maps, inside};
 use crate::memory as program;
 use crate::raw::{self, Arguments, blocking, syscall};
 use std::mem::MaybeUninit;
@@ -390,6 +390,9 @@ pub unsafe fn sync(a: &Arguments) -> isize {
             unsafe {
                 sync_descriptor::<{ libc::SYS_fsync as usize }>(&[descriptor, 0, 0, 0, 0, 0])
             };
+        }
+        if any_maps() {
+            let _ = inside(|fs| fs.sync_all_maps().map_err(Failure::Errno));
         }
     }
     // SAFETY: no arguments.
