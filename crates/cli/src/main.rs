@@ -23,7 +23,7 @@ mod status;
 mod violations;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -102,7 +102,7 @@ fn arguments() -> Arguments {
 fn main() -> ExitCode {
     forget_settings_of_others();
     if let Some(directory) = manual::asked() {
-        return manual::main(&directory);
+        return manual::main(&directory, Arguments::command());
     }
     match arguments().command {
         Command::Mkfs(arguments) => mkfs::main(&arguments),

@@ -8,7 +8,7 @@
 mod page;
 mod tables;
 
-use clap::{CommandFactory, ValueEnum};
+use clap::ValueEnum;
 use clap_complete::Shell;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ pub fn asked() -> Option<PathBuf> {
     words.next().is_none().then(|| PathBuf::from(directory))
 }
 
-/// Writes all of it.
-pub fn main(directory: &Path) -> ExitCode {
-    match write(directory) {
+/// Writes all of it, as the command line is defined.
+pub fn main(directory: &Path, command: clap::Command) -> ExitCode {
+    match write(directory, &documented(command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let shown = directory.display();
@@ -35,10 +35,10 @@ pub fn main(directory: &Path) -> ExitCode {
 }
 
 /// `man1/arck*.1`, and `arck.bash`, `_arck`, `arck.fish`.
-fn write(directory: &Path) -> std::io::Result<()> {
+fn write(directory: &Path, command: &clap::Command) -> std::io::Result<()> {
     let pages = directory.join("man1");
     std::fs::create_dir_all(&pages)?;
-    for (name, text) in pages_of(definition()) {
+    for (name, text) in pages_of(command.clone()) {
         std::fs::write(pages.join(format!("{name}.1")), text)?;
     }
     for shell in Shell::value_variants() {
@@ -49,15 +49,15 @@ fn write(directory: &Path) -> std::io::Result<()> {
             _ => continue,
         };
         let mut text = Vec::new();
-        clap_complete::generate(*shell, &mut definition(), "arck", &mut text);
+        clap_complete::generate(*shell, &mut command.clone(), "arck", &mut text);
         std::fs::write(directory.join(name), text)?;
     }
     Ok(())
 }
 
-/// The command line; what there is help of has a page.
-fn definition() -> clap::Command {
-    crate::Arguments::command().disable_help_subcommand(true)
+/// What there is help of has a page, and nothing else.
+fn documented(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true)
 }
 
 /// Of the command and each of its subcommands: the name, and the page.
@@ -81,11 +81,13 @@ fn pages_of(mut command: clap::Command) -> Vec<(String, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn each_command_has_a_page_that_says_what_its_help_does() {
-        let pages = pages_of(definition());
-        assert_eq!(pages.len(), 1 + definition().get_subcommands().count());
+        let command = documented(crate::Arguments::command());
+        let pages = pages_of(command.clone());
+        assert_eq!(pages.len(), 1 + command.get_subcommands().count());
         let text = |name: &str| {
             let page = pages.iter().find(|(of, _)| of == name);
             String::from_utf8(page.expect(name).1.clone()).unwrap()

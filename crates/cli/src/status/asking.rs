@@ -5,12 +5,12 @@
 //!   by a thread of its own, which ends with the process at the latest.
 //! * What is told says nothing that would steer a terminal, nor more than a bounded number of processes.
 
-use super::plain;
+use super::terminal::plain;
+use super::told::Told;
 use crate::announcing::Peer;
 use arck_libfs_kit::session::connect_socket;
-use arck_protocol::Status;
 use arck_protocol::socket::{self, Answer, Call};
-use arck_protocol::status::{Pool, Process};
+use arck_protocol::status::Process;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::path::Path;
@@ -19,16 +19,6 @@ use std::time::Duration;
 
 /// So many processes are listed at most.
 const PROCESSES_MAX: usize = 1 << 16;
-
-/// What a controller tells.
-pub struct Told {
-    pub status: Status,
-    /// `None`: it is of an earlier release.
-    pub pool: Option<Pool>,
-    pub processes: Vec<Process>,
-    /// Who answers.
-    pub peer: Peer,
-}
 
 /// Does something that may last for ever. `None`: it has lasted for too long.
 pub fn within<T: Send + 'static>(

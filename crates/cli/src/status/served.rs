@@ -10,9 +10,10 @@
 //! * Announcements of others keep out none of the user's own, nor of root's, which are looked at first.
 //! * What others have chosen is printed without what would steer a terminal.
 
-use super::{asking, durability, shown, sizes};
+use super::asking;
+use super::terminal::shown;
+use super::told::{Told, durability, sizes};
 use crate::announcing::{self, Peer};
-use asking::Told;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
