@@ -12,7 +12,7 @@ ROUNDS ?= 16
 # Of each kind for `make storms`.
 COUNT ?= 1000
 
-.PHONY: all build demo test torture storms test-threads test-vm test-apps model fuzz bench lint doc prepare install clean
+.PHONY: all build demo test torture storms test-threads test-vm test-apps model fuzz bench lint doc prepare install uninstall deb clean
 
 all: build
 
@@ -57,10 +57,12 @@ test-threads: prepare
 test-vm: prepare
 	scripts/test-vm $(ROUNDS) $(SEED)
 
-# Whole programs (git, make, PostgreSQL, ...), unmodified, beside tmpfs; `scripts/test-apps git` for one.
+# Whole programs (git, make, PostgreSQL, ...), unmodified, beside tmpfs; `scripts/test-apps git` for one. Then what
+# `make install` and `make deb` make, in a clean root.
 test-apps: prepare
 	scripts/prepare apps
 	scripts/test-apps
+	scripts/test-install
 
 # A million schedules of the ownership protocol, seven times those of `make test`.
 model: prepare
@@ -85,17 +87,24 @@ lint: prepare
 	$(CARGO) fmt --manifest-path crates/fuzz/libfuzzer/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy -p arck-cli --test programs --locked -- -D warnings
-	shellcheck demo/demo demo/redis demo/tree $(filter-out scripts/circles,$(wildcard scripts/*)) .ci/run
+	shellcheck demo/demo demo/redis demo/tree $(filter-out scripts/circles,$(wildcard scripts/*)) packaging/postinst packaging/prerm \
+		packaging/postrm .ci/run
 	scripts/circles
 
 doc: prepare
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-# What `make build` has built: as root there may be no Rust to build it with.
+# What `make build` has built: as root there may be no Rust to build it with. Without symbols; manual pages,
+# completions for shells and a systemd unit come along. `make uninstall` removes what that has put there.
 install:
-	@test -x $(TARGET)/release/arck -a -r $(TARGET)/release/libarck_preload.so || { echo 'install: make build first' >&2; exit 1; }
-	install -D -m 755 $(TARGET)/release/arck $(DESTDIR)$(PREFIX)/bin/arck
-	install -D -m 644 $(TARGET)/release/libarck_preload.so $(DESTDIR)$(PREFIX)/lib/arck/libarck_preload.so
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) TARGET=$(TARGET) scripts/install
+
+uninstall:
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) TARGET=$(TARGET) scripts/install --remove
+
+# A Debian package of it.
+deb: build
+	@TARGET=$(TARGET) scripts/deb
 
 clean:
 	$(CARGO) clean

@@ -4,12 +4,14 @@
 //! and exit status 1; wrong usage is exit status 2. (`check` tells of a pool by its status: 1 if
 //! something is wrong with it, 2 if that could not be found out.)
 
+mod announcing;
 mod archive;
 mod bar;
 mod bench;
 mod check;
 mod durability;
 mod help;
+mod manual;
 mod mkfs;
 mod nested;
 mod number;
@@ -20,10 +22,14 @@ mod serve;
 mod status;
 mod violations;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+
+/// Exit status where the command line is wrong, as clap has it.
+const WRONG_USAGE: i32 = 2;
 
 /// User-space file systems for byte-addressable memory.
 #[derive(Parser)]
@@ -76,9 +82,29 @@ fn forget_settings_of_others() {
     }
 }
 
+/// What the command line says. Wrong usage ends the process.
+fn arguments() -> Arguments {
+    Arguments::try_parse().unwrap_or_else(|error| {
+        if error.kind() != ErrorKind::InvalidSubcommand {
+            error.exit();
+        }
+        // Clap would propose one of a similar name, which does something else.
+        let word = match error.get(ContextKind::InvalidSubcommand) {
+            Some(ContextValue::String(word)) => word.as_str(),
+            _ => "",
+        };
+        let word = word.escape_debug();
+        eprintln!("arck: there is no command '{word}'; arck --help lists those that there are");
+        std::process::exit(WRONG_USAGE)
+    })
+}
+
 fn main() -> ExitCode {
     forget_settings_of_others();
-    match Arguments::parse().command {
+    if let Some(directory) = manual::asked() {
+        return manual::main(&directory, Arguments::command());
+    }
+    match arguments().command {
         Command::Mkfs(arguments) => mkfs::main(&arguments),
         Command::Serve(arguments) => serve::main(&arguments),
         Command::Run(arguments) => run::main(arguments),

@@ -60,7 +60,7 @@ pub fn through(pipe: OwnedFd) -> ProgressHook {
 }
 
 /// Whether it is time again; then the next time is so much later.
-fn is_due(next: &Mutex<Instant>, every: Duration) -> bool {
+pub fn is_due(next: &Mutex<Instant>, every: Duration) -> bool {
     let now = Instant::now();
     match next.lock() {
         Ok(mut next) if now >= *next => {

@@ -5,12 +5,15 @@
 //! SIGKILL.
 
 mod deletion;
+mod manager;
 
+use crate::announcing::Announcement;
 use crate::opening;
 use arck_controller::{Controller, DESCRIPTORS_MIN, Options, ProgressHook, RunningController};
 use arck_pm::PersistOption;
 use clap::Args;
 use deletion::Deletion;
+use manager::Manager;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -121,6 +124,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         forget_inherited();
     }
     let ready = arguments.ready_fd.map(own).transpose()?;
+    let manager = Manager::new(arguments.private);
     // Before there are threads: they inherit the mask.
     let signals =
         ending_signals().map_err(|errno| format!("cannot watch for signals: {}", plain(errno)))?;
@@ -128,7 +132,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
     let (progress, opened) = tell_of_opening(arguments.private, ready.as_ref(), &pool);
     let options = Options {
         persist: arguments.persist,
-        progress: Some(progress),
+        progress: Some(manager.opening(progress)),
         lease: Duration::from_micros(arguments.lease),
         grace: Duration::from_millis(arguments.grace),
         shared: arguments.shared,
@@ -141,6 +145,8 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         .map_err(|error| error.to_string());
     opened();
     let controller = controller?;
+    // As the pool's owner, who this process is by now.
+    let announcement = announce(&pool);
     // Before anybody is told that it is there.
     let _mark = arguments.private.then(|| crate::run::mark_private(&pool));
     let deletion = Deletion::watch(&pool)
@@ -152,6 +158,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         }
     };
     say("ready\n");
+    manager.ready(&pool);
     if !arguments.private {
         crate::durability::tell("serve", &pool);
     }
@@ -166,6 +173,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         controller: &controller,
         signals: signals.as_fd(),
         deletion: &deletion,
+        announcement: announcement.as_ref(),
     };
     // Kept until the end: who comes after it starts another controller.
     let _use_lock = if arguments.private {
@@ -174,6 +182,8 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         watched.wait(None, None);
         None
     };
+    drop(announcement);
+    manager.stopping();
     if deletion.happened() {
         // There is nothing left to fold anything into.
         controller.kill();
@@ -233,6 +243,18 @@ fn own(number: RawFd) -> Result<OwnedFd, String> {
     })
 }
 
+/// Tells `arck status` of the pool; that it is served does not depend on it.
+fn announce(pool: &Path) -> Option<Announcement> {
+    Announcement::make(pool)
+        .inspect_err(|errno| {
+            tracing::warn!(
+                "arck status will not list the pool: it cannot be announced: {}",
+                plain(*errno)
+            );
+        })
+        .ok()
+}
+
 /// A descriptor that becomes readable when the process is asked to end.
 fn ending_signals() -> Result<OwnedFd, Errno> {
     // SAFETY: an all-zero set is a valid argument for sigemptyset, which initialises it.
@@ -269,19 +291,31 @@ struct Watched<'a> {
     controller: &'a RunningController,
     signals: BorrowedFd<'a>,
     deletion: &'a Deletion,
+    announcement: Option<&'a Announcement>,
 }
 
 impl Watched<'_> {
     fn wait(&self, also: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
-        let finished = self.controller.finished_descriptor();
+        // However often somebody asks what is announced.
+        let until = limit.map(|limit| Instant::now() + limit);
+        let announced = self.announcement.map(Announcement::descriptor);
+        let always = [
+            Some(self.signals),
+            Some(self.controller.finished_descriptor()),
+            Some(self.deletion.descriptor()),
+        ];
+        let watched: Vec<BorrowedFd<'_>> = always
+            .into_iter()
+            .chain([announced, also])
+            .flatten()
+            .collect();
         loop {
-            let mut set = vec![
-                PollFd::from_borrowed_fd(self.signals, PollFlags::IN),
-                PollFd::from_borrowed_fd(finished, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.deletion.descriptor(), PollFlags::IN),
-            ];
-            set.extend(also.map(|also| PollFd::from_borrowed_fd(also, PollFlags::IN)));
-            let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
+            let mut set: Vec<PollFd<'_>> = watched
+                .iter()
+                .map(|&descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+                .collect();
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut set, timeout.as_ref()) {
                 Ok(0) => return Woken::TimeOut,
                 Err(Errno::INTR) => continue,
@@ -292,8 +326,14 @@ impl Watched<'_> {
             if ready(0) || ready(1) || ready(2) && self.deletion.happened() {
                 return Woken::End;
             }
-            if ready(3) {
+            if also.is_some() && ready(watched.len() - 1) {
                 return Woken::Also;
+            }
+            if let Some(announcement) = self.announcement.filter(|_| ready(3)) {
+                announcement.answer();
+                if left.is_some_and(|left| left.is_zero()) {
+                    return Woken::TimeOut;
+                }
             }
         }
     }

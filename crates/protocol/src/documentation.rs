@@ -8,7 +8,7 @@ use crate::measure::HandOvers;
 use crate::message::listed::{Listed, ListedName};
 use crate::message::{MESSAGE_MAX, Request, Response};
 use crate::socket::{Access, Answer, Call, Caller, HandedOn, Welcome};
-use crate::status::Status;
+use crate::status::{Pool, Process, Processes, Status};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -34,6 +34,7 @@ is how long it is in all. What is shorter, longer, or has other bytes than a fie
 | `String as Text<N>`, `as PlainText<N>` | as `Bytes<N>`, in UTF-8; what is longer is cut off. Of plain text whoever reads it takes out what would steer a terminal |
 | `as Version` | the version of the protocol; of a message of another version nothing else is read |
 | `Geometry` | bytes of a segment (eight), number of segments, number of inodes (four each) |
+| `as SomeProcesses` | their number in two bytes, and they; at most 32 |
 | `as Onward` | a bucket (eight bytes) and what to skip there (four); at the end -1 and 0 |
 | `as ToTheEnd` | as many as there are, to the end of the message |
 ";
@@ -93,6 +94,9 @@ fn draw() -> String {
             HandedOn::ROWS,
             Welcome::ROWS,
             Status::ROWS,
+            Pool::ROWS,
+            Process::ROWS,
+            Processes::ROWS,
             HandOvers::ROWS,
             Listed::ROWS,
             ListedName::ROWS,

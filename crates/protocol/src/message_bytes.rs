@@ -6,6 +6,7 @@ use crate::measure::HandOvers;
 use crate::message::listed::{Listed, ListedName};
 use crate::message::{InodeList, InodeRun, MESSAGE_MAX, Request, Response};
 use crate::socket::{Access, Answer, Call, Caller, HandedOn, Welcome};
+use crate::status::{Pool, Process, Processes};
 use crate::{PROTOCOL_VERSION, Status};
 use arck_core_state::Geometry;
 use std::fmt::Debug;
@@ -166,6 +167,11 @@ fn calls() -> Vec<Call> {
             has_lock: true,
         },
         Call::KeepLock,
+        Call::Pool,
+        Call::Processes {
+            session: 11,
+            member: 12,
+        },
     ]
 }
 
@@ -196,6 +202,26 @@ fn answers() -> Vec<Answer> {
         moved: 7,
         longest: 8,
     };
+    let pool = Pool {
+        pages: 1,
+        inodes: 2,
+        durability: 3,
+        flush: true,
+        shared: false,
+        user: 4,
+        process: 5,
+        violations: 6,
+    };
+    let processes = Processes {
+        more: true,
+        processes: vec![Process {
+            session: 1,
+            member: 2,
+            process: 3,
+            user: 4,
+            program: "sh".into(),
+        }],
+    };
     vec![
         Answer::Welcome(Welcome {
             session: 1,
@@ -224,6 +250,8 @@ fn answers() -> Vec<Answer> {
         Answer::Described(HANDED_ON),
         Answer::Ahead,
         Answer::Error(13, "no".into()),
+        Answer::Pool(pool),
+        Answer::Processes(processes),
     ]
 }
 

@@ -13,7 +13,6 @@ type Mistake = (&'static [&'static str], i32, &'static [&'static str]);
 
 const USAGE: &[Mistake] = &[
     (&[], 2, &["Usage: arck <COMMAND>", "mkfs", "serve", "run"]),
-    (&["mkf"], 2, &["'mkf'", "'mkfs'"]),
     (&["mkfs", "@/new"], 2, &["--size"]),
     (&["mkfs", "@/new", "--size"], 2, &["--size"]),
     (
@@ -328,6 +327,35 @@ fn every_mistake_is_told_with_what_to_do() {
     assert!(!place.path().join("new").exists());
     serving.process.kill().unwrap();
     serving.process.wait().unwrap();
+}
+
+/// It is not proposed to do something else, which a name that is similar may be.
+#[test]
+fn a_command_that_there_is_not_is_told_without_another() {
+    let place = Place::new();
+    let words = [
+        "mkf",
+        "statu",
+        "mount",
+        "resize",
+        "snapshot",
+        "/dev/shm",
+        "a\x1b[2J\n",
+    ];
+    for word in words {
+        let shown = format!("no command '{}';", word.escape_debug());
+        let says: &'static [&'static str] = Box::leak(Box::new([&*shown.leak(), "arck --help"]));
+        for before in [&[][..], &["help"]] {
+            let words = [before, &[word]].concat();
+            check(place.path(), &mut arck(), &(words.leak(), 2, says), true);
+        }
+        let mut command = arck();
+        let output = command.args([word, "--size", "1G"]).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        for command in ["mkfs", "status", "serve", "run", "similar", "tip"] {
+            assert!(!text.replace(word, "").contains(command), "{word}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -165,6 +165,53 @@ fn programs_of_several_users_share_a_pool() {
     users.end();
 }
 
+/// `arck status` tells of processes: each user of his own, the pool's user and root of all.
+#[test]
+fn a_user_is_told_of_no_others_programs() {
+    let mut all_users = Users::new();
+    all_users.serve(&["--shared"]);
+    let arguments = [
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo x >/arck/$$; echo made; read -r line; true",
+    ];
+    let mut running: Vec<Running> = Vec::new();
+    for user in [ANN, BOB] {
+        let mut program = Running::start_told(all_users.of(user, &arguments));
+        assert_eq!(program.line(), "made");
+        running.push(program);
+    }
+    let pool = all_users.place.pool();
+    let (all, none) = (vec![ANN.0, BOB.0], Vec::new());
+    for (who, expected) in [
+        (ANN, vec![ANN.0]),
+        (BOB, vec![BOB.0]),
+        (EVE, none),
+        (SERVER, all.clone()),
+        ((0, &[0][..]), all),
+    ] {
+        let mut status = all_users.of(who, &["status", "--json"]);
+        let text = succeeded(&status.arg(&pool).output().unwrap());
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["shared"], true);
+        assert!(json["sessions"].as_u64().unwrap() >= 2, "{json}");
+        let processes = json["processes"].as_array().unwrap();
+        let users = processes.iter().map(|process| process["user"].as_u64());
+        let mut users: Vec<u64> = users.flatten().collect();
+        users.dedup();
+        let expected: Vec<u64> = expected.into_iter().map(u64::from).collect();
+        assert_eq!(users, expected, "{json}");
+        // And which pools are served to them.
+        let list = succeeded(&all_users.of(who, &["status"]).output().unwrap());
+        assert!(list.contains(pool.to_str().unwrap()), "{list}");
+    }
+    for program in running {
+        assert!(program.finished(Duration::from_secs(20)).status.success());
+    }
+}
+
 #[test]
 fn archives_and_copies_are_read_by_others() {
     let mut users = Users::new();

@@ -62,6 +62,11 @@ fn what_was_refused_is_listed_and_what_was_set_aside_is_shown() {
     is_refused(&fs);
     let text = list();
     assert_eq!(text.lines().count(), 3, "{text}");
+    let status = succeeded(&arck().arg("status").arg(&pool).output().unwrap());
+    assert!(
+        status.contains("\n  violations    1 since it is served; "),
+        "{status}"
+    );
     assert!(text.contains("  I1 Mode at 0x"), "{text}");
     assert!(text.contains("may still repair it"), "{text}");
     refused(&violations(&pool, &["--show", "1"]), "not set aside yet");

@@ -16,10 +16,10 @@ use crate::service::listener::{Packet, Sender, receive};
 use crate::service::{Connection, DESCRIPTIONS, Service};
 use crate::sessions::members::Left;
 use crate::sessions::take_up::Returning;
+use arck_protocol::PROTOCOL_VERSION;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_protocol::socket::{self, Answer, Call, DESCRIPTORS_MAX};
 use arck_protocol::wire::WireError;
-use arck_protocol::{PROTOCOL_VERSION, Status};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -343,24 +343,15 @@ impl Service {
                 Ok((Answer::Measured(measured), Vec::new()))
             }
             Call::Status => Ok((Answer::Status(self.status()), Vec::new())),
+            Call::Pool => Ok((Answer::Pool(self.pool_status()), Vec::new())),
+            Call::Processes { session, member } => {
+                let processes = self.processes(connection, *session, *member);
+                Ok((Answer::Processes(processes), Vec::new()))
+            }
             Call::Shutdown => {
                 self.end.store(End::Clean as u32, Ordering::SeqCst);
                 Ok((Answer::Done, Vec::new()))
             }
-        }
-    }
-
-    fn status(&self) -> Status {
-        let [closings, waiting, work, moved, longest] = self.core.places.closings.progress();
-        Status {
-            sessions: self.core.sessions.all.len() as u64,
-            pages_free: self.core.sessions.state.space.pages_free(),
-            inodes_free: self.core.sessions.state.numbers.count_free(),
-            closings,
-            waiting,
-            work,
-            moved,
-            longest,
         }
     }
 
@@ -374,7 +365,7 @@ impl Service {
                 .is_privileged(&connection.credentials)
     }
 
-    fn is_pools_user(&self, connection: &Connection) -> bool {
+    pub(super) fn is_pools_user(&self, connection: &Connection) -> bool {
         let uid = connection.credentials.uid;
         uid == 0 || uid == self.core.sessions.state.pool.superblock().uid
     }

@@ -19,6 +19,7 @@ mod held_back;
 mod joining;
 mod listener;
 mod shares;
+mod status;
 
 use crate::core::Core;
 use crate::error::{Error, Result};

@@ -72,6 +72,8 @@ pub struct Sessions {
     pub published: Option<(u64, u64)>,
     /// What was logged lately, to log no more than a few lines a second.
     pub violations_logged: Windows,
+    /// Deltas that were refused, logged or not.
+    pub violations: u64,
 }
 
 /// The arena of a session that is gone.
@@ -112,6 +114,7 @@ impl Sessions {
             counted: HashMap::default(),
             published: None,
             violations_logged: Windows::new(),
+            violations: 0,
         }
     }
 }

@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 impl Sessions {
     /// Writes to the log that a delta was refused, and warns.
     pub(crate) fn log_violation(&mut self, session: SessionNumber, violation: &Violation) {
+        self.violations += 1;
         let inode = violation.inode;
         let event = Event::Refused {
             session,

@@ -4,7 +4,7 @@ use crate::PROTOCOL_VERSION;
 use crate::declare::messages;
 use crate::measure::HandOvers;
 use crate::message::MESSAGE_MAX;
-use crate::status::Status;
+use crate::status::{Pool, Processes, Status};
 #[cfg(any(test, feature = "testing"))]
 use crate::wire::Draw;
 use crate::wire::{
@@ -98,6 +98,13 @@ pub enum Call {
     7 Measure { on: bool },
     /// How the pool is. Needs no session, and anybody may ask. → [`Answer::Status`].
     8 Status,
+    /// What the pool is made of, and how it is served. Needs no session, and anybody may ask. →
+    /// [`Answer::Pool`].
+    24 Pool,
+    /// Who has a session: processes behind this session and member (0 and 0: from the first on), in that
+    /// order; all of them for the pool's user and root, their own for others. Needs no session, and anybody
+    /// may ask. → [`Answer::Processes`].
+    25 Processes { session: u32, member: u16 },
     /// As [`Request::Read`](crate::Request::Read), for [`PIECE_MAX`] bytes at most. → [`Answer::Piece`];
     /// the same errors.
     11 ReadPiece {
@@ -152,6 +159,8 @@ pub enum Answer {
     3 Done,
     5 Measured(measured: HandOvers),
     6 Status(status: Status),
+    24 Pool(pool: Pool),
+    25 Processes(processes: Processes),
     /// One descriptor: a memory file of the connection's, to be read, with so many bytes of a file at
     /// [`PIECE_OFFSET`]. They are right if its first word is still this number when they have been copied:
     /// the next piece of the same connection goes to the same place.
