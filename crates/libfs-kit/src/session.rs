@@ -44,6 +44,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, 
 use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
+pub use calls::{OpenedPipe, receive_pipe};
 pub use crate::state::State;
 pub use opening::{ConnectError, SessionOptions};
 

@@ -166,6 +166,12 @@ fn calls() -> Vec<Call> {
             has_lock: true,
         },
         Call::KeepLock,
+        Call::OpenPipe {
+            inode: 10,
+            generation: 11,
+            access: Access::Write,
+            waits: true,
+        },
     ]
 }
 
@@ -223,6 +229,7 @@ fn answers() -> Vec<Answer> {
         },
         Answer::Described(HANDED_ON),
         Answer::Ahead,
+        Answer::Waits,
         Answer::Error(13, "no".into()),
     ]
 }
