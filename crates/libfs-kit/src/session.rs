@@ -44,8 +44,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, 
 use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
-pub use calls::{OpenedPipe, receive_pipe};
 pub use crate::state::State;
+pub use calls::{OpenedPipe, receive_pipe};
 pub use opening::{ConnectError, SessionOptions};
 
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it

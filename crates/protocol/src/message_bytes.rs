@@ -172,6 +172,10 @@ fn calls() -> Vec<Call> {
             access: Access::Write,
             waits: true,
         },
+        Call::IsPipe {
+            inode: 12,
+            generation: 13,
+        },
     ]
 }
 

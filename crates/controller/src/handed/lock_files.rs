@@ -26,7 +26,7 @@ use super::nodes::{Key, Nodes, name};
 use crate::pool::names::LOCK_FILES;
 use arck_protocol::socket::Access;
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Lock files that there are at one user's instance.
@@ -96,15 +96,7 @@ impl LockFiles {
 
     /// Whether a file is an inode's lock file. Asks nobody but the kernel.
     pub fn is_of(&self, key: Key, file: BorrowedFd<'_>) -> bool {
-        let is_own = || {
-            let folder = self.nodes.directory()?;
-            let own = rustix::fs::statat(folder, name(key), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            let theirs = rustix::fs::statx(file, c"", flags, StatxFlags::INO).ok()?;
-            let device = rustix::fs::makedev(theirs.stx_dev_major, theirs.stx_dev_minor);
-            Some(own.st_ino == theirs.stx_ino && own.st_dev == device)
-        };
-        is_own() == Some(true)
+        self.nodes.is_of(key, file)
     }
 
     /// Makes an inode's lock file; whether nobody can have had it before.
@@ -319,7 +311,9 @@ mod tests {
         let (_place, pool) = place();
         let mut files = LockFiles::open(&pool).unwrap();
         let (hold, wait) = std::sync::mpsc::channel::<()>();
-        let held = files.careful.has_done((1, 1), 5, move || wait.recv().is_err());
+        let held = files
+            .careful
+            .has_done((1, 1), 5, move || wait.recv().is_err());
         assert_eq!(held, None);
         let stuck = files.careful.stuck()[&(1, 1)].clone();
         let mut use_another = |generation| {

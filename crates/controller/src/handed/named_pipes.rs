@@ -27,7 +27,7 @@ use super::nodes::{Key, Nodes, name};
 use crate::pool::names::NAMED_PIPES;
 use arck_protocol::socket::{Access, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -191,6 +191,11 @@ impl NamedPipes {
         opened
     }
 
+    /// Whether a descriptor is of an inode's FIFO.
+    pub fn is_of(&self, key: Key, file: BorrowedFd<'_>) -> bool {
+        self.nodes.is_of(key, file)
+    }
+
     /// Closes what was opened, and waits for that unless it is stuck.
     pub fn close_one(&mut self, key: Key, user: u32, file: OwnedFd) {
         // What is stuck is closed when it is not any more.
@@ -326,12 +331,11 @@ impl NamedPipes {
 }
 
 /// Opens the FIFO for who asks and for those who have waited for him, so that each finds the others.
-fn meet(
-    open: &dyn Fn(OFlags) -> Result<OwnedFd, Errno>,
-    asked: Asked,
-) -> Result<Meeting, Errno> {
+fn meet(open: &dyn Fn(OFlags) -> Result<OwnedFd, Errno>, asked: Asked) -> Result<Meeting, Errno> {
     let many = |count: usize, mode: OFlags| -> Result<Vec<OwnedFd>, Errno> {
-        let ends = (0..count).map(|_| open(mode)).collect::<Result<Vec<_>, _>>()?;
+        let ends = (0..count)
+            .map(|_| open(mode))
+            .collect::<Result<Vec<_>, _>>()?;
         ends.iter().try_for_each(wait_in)?;
         Ok(ends)
     };

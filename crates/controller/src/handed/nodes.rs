@@ -6,8 +6,8 @@
 //! * What is there is counted to the user at whose instance it was made; what an earlier controller has left, to nobody.
 
 use arck_core_state::InodeNumber;
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -90,6 +90,20 @@ impl Nodes {
         }
         let directory = Arc::new(open_folder(pool, self.folder)?);
         Ok(self.directory.insert(directory).clone())
+    }
+
+    /// Whether a descriptor is of an inode's file. Asks nobody but the kernel, and not for its size, which the kernel
+    /// tells of a FIFO when whoever writes to it lets it.
+    pub fn is_of(&self, key: Key, file: BorrowedFd<'_>) -> bool {
+        let is_own = || {
+            let directory = self.directory.as_ref()?;
+            let own = rustix::fs::statat(directory, name(key), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+            let theirs = rustix::fs::statx(file, c"", flags, StatxFlags::INO).ok()?;
+            let device = rustix::fs::makedev(theirs.stx_dev_major, theirs.stx_dev_minor);
+            Some(own.st_ino == theirs.stx_ino && own.st_dev == device)
+        };
+        is_own() == Some(true)
     }
 
     pub fn has(&self, key: Key) -> bool {

@@ -27,9 +27,9 @@ impl Core {
         let is_there = |(number, generation)| state.header_of(number, generation).is_ok();
         let pipes = &mut self.named_pipes;
         let asked = (access, waits);
-        let opened = state.pool.with_room(|| {
-            pipes.open_one(state.pool.directory(), key, asked, user, is_there)
-        });
+        let opened = state
+            .pool
+            .with_room(|| pipes.open_one(state.pool.directory(), key, asked, user, is_there));
         opened.map_err(|errno| match errno {
             Errno::DQUOT | Errno::MFILE => Errno::NFILE,
             other => other,

@@ -64,8 +64,11 @@ impl Service {
         };
         // Descriptors come with the calls that are about one, and with no other.
         let takes_any = |call: &Call| {
-            use Call::{Claim, KeepLock, Resume};
-            matches!(call, Resume { .. } | Claim { .. } | KeepLock)
+            use Call::{Claim, IsPipe, KeepLock, Resume};
+            matches!(
+                call,
+                Resume { .. } | Claim { .. } | KeepLock | IsPipe { .. }
+            )
         };
         let call = match call {
             Err(WireError::OtherVersion(version)) => {
@@ -354,6 +357,20 @@ impl Service {
                     Opened::Now(file) => (Answer::Done, vec![file]),
                     Opened::Later(ticket) => (Answer::Waits, vec![ticket]),
                 })
+            }
+            Call::IsPipe { inode, generation } => {
+                need?;
+                match received {
+                    [file]
+                        if self
+                            .core
+                            .named_pipes
+                            .is_of((*inode, *generation), file.as_fd()) =>
+                    {
+                        Ok((Answer::Done, Vec::new()))
+                    }
+                    _ => Err((Errno::BADF, "that is another file".to_owned())),
+                }
             }
             Call::Goodbye => {
                 let session = need?;

@@ -137,6 +137,16 @@ impl Session {
         }
     }
 
+    /// That a descriptor is of the FIFO of a named pipe ([`Call::IsPipe`]). Blocks. EBADF.
+    pub fn expect_pipe(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let call = Call::IsPipe { inode, generation };
+        self.call_with(&call, &[descriptor]).map(drop)
+    }
+
     /// A named pipe, opened in a mode in which the session may open the inode ([`Call::OpenPipe`]); if it `waits`, when
     /// somebody opens the other end. Blocks, but not for that. ENXIO, ESTALE, EACCES, ENFILE, EBUSY.
     pub fn open_pipe(

@@ -3,8 +3,8 @@
 //! Invariant: what is made or emptied must not be if there is no number for it, and no number is
 //! told before a path that leads nowhere.
 
-use super::{pipes, put};
 use super::stock::{allocate, expect_number, give_back};
+use super::{pipes, put};
 use crate::backend::{At, Errno, Failure, Handle, NamedPipe, Opening, inside};
 
 /// Gives a number at or above `minimum` to a description. On error the caller still owns the
@@ -52,13 +52,7 @@ enum Opened {
     Pipe(NamedPipe),
 }
 
-fn open_once(
-    at: At,
-    path: &[u8],
-    flags: i32,
-    mode: u32,
-    resolve: u64,
-) -> Result<isize, Failure> {
+fn open_once(at: At, path: &[u8], flags: i32, mode: u32, resolve: u64) -> Result<isize, Failure> {
     // What is made or emptied must not be if there is no number for it.
     let number =
         match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY) {

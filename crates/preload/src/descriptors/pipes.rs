@@ -154,7 +154,11 @@ impl Drop for Ticket {
 
 /// Opens a named pipe under a number that was found before, or the lowest that is free. Waits for the other end as its flags
 /// say. The number, or minus an error number; ESTALE if what the path led to is gone.
-pub fn open(pipe: &NamedPipe, number: Option<usize>, close_on_exec: bool) -> Result<isize, Failure> {
+pub fn open(
+    pipe: &NamedPipe,
+    number: Option<usize>,
+    close_on_exec: bool,
+) -> Result<isize, Failure> {
     let number = match number.map_or_else(|| allocate(0), Ok) {
         Ok(number) => Number::hold(number),
         Err(error) => return Ok(error),

@@ -357,6 +357,62 @@ static void changing_names(void) {
     show_file("moved/p");
 }
 
+static void told(int fd, const char *name) {
+    struct stat of, by;
+    struct statx more;
+    MUST(fstat(fd, &of)); MUST(lstat(name, &by));
+    MUST(statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &more));
+    printf("%s: mode %o same inode %d %d device %d owner %d %d links %d modified %ld\n", name, of.st_mode, of.st_ino == by.st_ino, more.stx_ino == by.st_ino,
+        of.st_dev == by.st_dev, of.st_uid == by.st_uid, of.st_gid, (int)of.st_nlink, of.st_mtime == by.st_mtime ? 0L : 1L);
+    fflush(stdout);
+}
+static void attributes(void) {
+    puts("attributes");
+    MUST(mkfifo("of", 0644));
+    int reader = MUST(open("of", O_RDONLY | O_NONBLOCK));
+    int writer = MUST(open("of", O_WRONLY));
+    told(reader, "of"); told(writer, "of");
+    SHOW(fchmod(reader, 0622)); told(writer, "of");
+    SHOW(fchown(reader, -1, 12)); told(writer, "of");
+    struct timespec times[2] = {{1000, 0}, {2000, 0}};
+    SHOW(futimens(reader, times)); show_stat("of");
+    struct stat status;
+    MUST(lstat("of", &status)); printf("%ld %ld\n", (long)status.st_atime, (long)status.st_mtime);
+    SHOW(fchmodat(writer, "", 0600, AT_EMPTY_PATH)); told(reader, "of");
+    MUST(link("of", "of2")); told(reader, "of2");
+    MUST(rename("of2", "of3")); told(reader, "of3");
+    /* What is not the pool's is as it was. */
+    int ends[2];
+    MUST(pipe(ends));
+    SHOW(fchmod(ends[0], 0640)); MUST(fstat(ends[0], &status)); printf("%o\n", status.st_mode);
+    close(ends[0]); close(ends[1]);
+    /* Opened anew by its descriptor. */
+    char path[64], byte;
+    const char *places[] = {"/proc/self/fd/%d", "/dev/fd/%d"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, places[i], reader);
+        int again = MUST(open(path, O_WRONLY));
+        printf("%o %d\n", fcntl(again, F_GETFL), again);
+        SHOW(write(again, "r", 1)); SHOW(read(reader, &byte, 1));
+        close(again);
+        SHOW(open(path, O_RDONLY | O_DIRECTORY));
+    }
+    close(writer);
+    fflush(stdout);
+    /* Who waits, and whoever opens by a descriptor, meet. */
+    MUST(mkfifo("other", 0600));
+    int path_only = MUST(open("other", O_PATH));
+    pid_t who = opener("other", O_RDONLY);
+    rest(60);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", path_only);
+    writer = MUST(open(path, O_WRONLY));
+    SHOW(write(writer, "p", 1));
+    printf("%d\n", ended(who));
+    close(writer); close(path_only); close(reader);
+    SHOW(system("cat /dev/stdin < of & sleep 0.1; echo named by a descriptor > of; wait"));
+    SHOW(system("exec 4<>of; exec 5< /dev/fd/4; echo through >&4; exec 4>&-; cat <&5"));
+}
+
 static void handed_on(void) {
     puts("handed on");
     fflush(stdout);
@@ -378,6 +434,7 @@ int main(int argc, char **argv) {
     waiting();
     interrupted();
     changing_names();
+    attributes();
     handed_on();
     show_tree(".");
     return 0;

@@ -99,6 +99,8 @@ pub enum Call {
         access: Access,
         waits: bool,
     },
+    /// Comes with a descriptor, which may be of the FIFO of this inode. → [`Answer::Done`]; EBADF if it is not.
+    25 IsPipe { inode: InodeNumber, generation: u32 },
     /// Orderly end of a program. If it is the last one of the session, everything is folded and
     /// released before the answer `Done`.
     4 Goodbye,
