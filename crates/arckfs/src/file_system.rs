@@ -6,6 +6,7 @@ mod handing_on;
 mod locks;
 mod memory;
 mod names;
+mod pipes;
 mod space;
 mod status;
 mod syncing;
@@ -40,6 +41,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use memory::{MapRequest, MoveRequest};
+pub use pipes::{NamedPipe, OpenedPipe, Opening, receive_pipe};
 
 /// One session with a controller and everything this process knows of the pool.
 pub struct FileSystem {
@@ -318,8 +320,25 @@ impl FileSystem {
         mode: u32,
         resolve: u64,
     ) -> Result<Handle, Failure> {
+        match self.open_any(at, path, flags, mode, resolve)? {
+            Opening::File(handle) => Ok(handle),
+            Opening::Pipe(_) => Err(Errno::NXIO.into()),
+        }
+    }
+
+    /// The same, also of a named pipe, which is not open then: it is to be opened where its ends meet
+    /// ([`open_pipe`](Self::open_pipe)).
+    pub fn open_any(
+        &self,
+        at: At,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        resolve: u64,
+    ) -> Result<Opening, Failure> {
         if flags & NAMELESS != 0 && flags & libc::O_PATH == 0 {
-            return self.open_nameless(at, path, flags, mode, resolve);
+            let opened = self.open_nameless(at, path, flags, mode, resolve);
+            return opened.map(Opening::File);
         }
         // O_SYNC has O_DSYNC in it.
         let flags = match flags & libc::O_SYNC & !libc::O_DSYNC {
@@ -340,21 +359,28 @@ impl FileSystem {
             resolve,
             ..self.start_of(at, path)?
         };
-        let (listed, created) = self.engine.run(|context| {
+        let found = self.engine.run(|context| {
             let (inode, created) = context.walk(start, path, follow, |place| {
                 context.open_place(place, create, exclusive, mode)
             })?;
             if created {
-                return Ok((context.listed(inode), true));
+                return Ok(Ok((context.listed(inode), true)));
             }
             context.may_open(inode, flags)?;
-            Ok((context.list_open_as_seen(inode)?, false))
+            if inode.kind() == Some(FileKind::Pipe) && flags & libc::O_PATH == 0 {
+                return Ok(Err((inode.number(), inode.generation())));
+            }
+            Ok(Ok((context.list_open_as_seen(inode)?, false)))
         })?;
+        let (listed, created) = match found {
+            Ok(found) => found,
+            Err(inode) => return Ok(Opening::Pipe(NamedPipe { inode, flags })),
+        };
         let opened = self.finish_open(listed, created, flags);
         if opened.is_err() {
             self.engine.kit().unlist_open(listed)?;
         }
-        Ok(opened?)
+        Ok(Opening::File(opened?))
     }
 
     /// O_TMPFILE: a file without a name, of the directory that the path leads to.

@@ -13,6 +13,7 @@ use crate::fold::{Folding, Folds};
 use crate::freeing::{Freed, Freeing};
 use crate::handed::kept_locks::KeptLocks;
 use crate::handed::lock_files::LockFiles;
+use crate::handed::named_pipes::NamedPipes;
 use crate::ownership::{Owners, Sweeps};
 use crate::sessions::Sessions;
 
@@ -26,6 +27,7 @@ pub struct Core {
     pub sweeps: Sweeps,
     pub lock_files: LockFiles,
     pub kept_locks: KeptLocks,
+    pub named_pipes: NamedPipes,
 }
 
 impl Core {

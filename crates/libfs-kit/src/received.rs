@@ -52,6 +52,16 @@ impl Received {
         self
     }
 
+    /// The same under other numbers.
+    pub(crate) fn moved(mut self, to: impl Fn(OwnedFd) -> OwnedFd) -> Received {
+        arck_pm::forks::mapping(|| {
+            self.forget();
+            let files: Vec<OwnedFd> = std::mem::take(&mut self.0).into_iter().map(to).collect();
+            received().extend(files.iter().map(AsRawFd::as_raw_fd));
+            Received(files)
+        })
+    }
+
     /// What is no right: children may have it.
     pub(crate) fn give_to_children(self) -> Vec<OwnedFd> {
         self.place(|files| files)

@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
 pub use crate::state::State;
+pub use calls::{OpenedPipe, receive_pipe};
 pub use opening::{ConnectError, SessionOptions};
 
 /// Address space of the group region, in bytes, if nothing else is said; memory is used as it

@@ -22,6 +22,7 @@ mod closing;
 mod duplicating;
 pub mod hole;
 mod opening;
+pub mod pipes;
 pub mod placeholders;
 pub mod references;
 pub mod replacements;

@@ -19,6 +19,7 @@ pub mod mount_point;
 pub mod names;
 pub mod others;
 pub mod passing;
+pub mod pipes;
 pub mod transfer;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};

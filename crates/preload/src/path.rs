@@ -150,6 +150,27 @@ fn may_name_descriptor(path: &[u8]) -> bool {
         || start & 0xffff_ffff_ffff == PROC
 }
 
+/// The same of a path in the program's memory, while this library serves it.
+///
+/// # Safety
+/// The path is null or a NUL-terminated string.
+#[inline(always)]
+pub unsafe fn descriptor_of(path: usize) -> Option<usize> {
+    // Few paths get any further.
+    if memory::is_nowhere(path)
+        || memory::byte(path) != Some(b'/')
+        || !matches!(memory::byte(path + 1), Some(b'd' | b'p'))
+    {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { memory::text(path) }?;
+    match may_name_descriptor(text.bytes) {
+        true => descriptor_named(text.bytes),
+        false => None,
+    }
+}
+
 /// The descriptor that `/proc/self/fd/N`, `/dev/fd/N`, `/dev/stdin` and the like name.
 pub fn descriptor_named(path: &[u8]) -> Option<usize> {
     match path {

@@ -87,6 +87,7 @@ fn has_copy(cleared: bool) {
     handover::forked();
     descriptors::replacements::spawned_child(false);
     descriptors::forked();
+    descriptors::pipes::forked();
     lock_files::forked();
     directory::forked();
     report::forked();

@@ -172,6 +172,16 @@ fn calls() -> Vec<Call> {
             session: 11,
             member: 12,
         },
+        Call::OpenPipe {
+            inode: 10,
+            generation: 11,
+            access: Access::Write,
+            waits: true,
+        },
+        Call::IsPipe {
+            inode: 12,
+            generation: 13,
+        },
     ]
 }
 
@@ -249,6 +259,7 @@ fn answers() -> Vec<Answer> {
         },
         Answer::Described(HANDED_ON),
         Answer::Ahead,
+        Answer::Waits,
         Answer::Error(13, "no".into()),
         Answer::Pool(pool),
         Answer::Processes(processes),

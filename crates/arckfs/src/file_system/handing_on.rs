@@ -21,7 +21,7 @@ impl FileSystem {
             return Ok(known);
         }
         // Where it fails, the controller says whether it knows the inode.
-        let _ = self.let_be_created(description);
+        let _ = self.let_be_created(description.identity()?);
         let (inode, generation) = description.identity()?;
         let parent = self.engine.kit().known(inode);
         let made = self.engine.session.hand_on(HandedOn {
@@ -94,8 +94,10 @@ impl FileSystem {
     /// its last name goes and this one closes it. A file that has no name is created by one that it has for a
     /// moment, in the directory that it was made in, or the root if that is gone; from then on it
     /// lives as long as it is open anywhere.
-    fn let_be_created(&self, description: Opened) -> Result<(), Errno> {
-        let (number, generation) = description.identity()?;
+    pub(super) fn let_be_created(
+        &self,
+        (number, generation): (InodeNumber, u32),
+    ) -> Result<(), Errno> {
         let name = format!(".arck-nameless-{number}-{generation}").into_bytes();
         let given = |anywhere: bool| {
             self.engine.run_local(|context| {

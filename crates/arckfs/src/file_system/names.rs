@@ -218,8 +218,7 @@ impl FileSystem {
         })
     }
 
-    /// S_IFREG, S_IFIFO and S_IFSOCK nodes; EPERM for devices. Named sockets and pipes are
-    /// stored as nodes but cannot be opened (ENXIO) until a later version.
+    /// S_IFREG, S_IFIFO and S_IFSOCK nodes; EPERM for devices.
     pub fn make_node(&self, at: At, path: &[u8], mode: u32, _device: u64) -> Result<(), Failure> {
         let kind = match mode & libc::S_IFMT {
             0 | libc::S_IFREG => FileKind::File,

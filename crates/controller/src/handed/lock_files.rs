@@ -21,15 +21,13 @@
 //! * Those that nobody has open are removed, two looked at for each that is made: there are at most about
 //!   twice as many as are open. A user has made at most [`USER_MAX`] of those that are there.
 
+use super::careful::Careful;
+use super::nodes::{Key, Nodes, name};
 use crate::pool::names::LOCK_FILES;
-use crate::threads::helper::{Helper, Stuck};
-use arck_core_state::InodeNumber;
 use arck_protocol::socket::Access;
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 /// Lock files that there are at one user's instance.
 const USER_MAX: usize = 1 << 14;
@@ -40,54 +38,24 @@ const BUFFER: usize = 4096;
 /// For whom it is looked at what an earlier controller has left: no user's number.
 const NOBODY: u32 = u32::MAX;
 
-/// Which inode: number and generation.
-type Key = (InodeNumber, u32);
-
-fn name((number, generation): Key) -> String {
-    format!("{number:08x}-{generation:08x}")
-}
-
-fn key(name: &str) -> Option<Key> {
-    let (number, generation) = name.split_once('-')?;
-    let parse = |text: &str| u32::from_str_radix(text, 16).ok();
-    let key = (parse(number)?, parse(generation)?);
-    (self::name(key) == name).then_some(key)
-}
-
 /// All lock files of a pool.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct LockFiles {
-    /// Made at the first need.
-    directory: Option<Arc<OwnedFd>>,
-    helper: Helper,
+    nodes: Nodes,
+    careful: Careful,
     /// The one that was made and given at last, while nobody else was given one.
     new: Option<Key>,
-    /// Those that did not open, or close, when that was tried last.
-    stuck: HashMap<Key, Stuck>,
-    /// At whose instance each was made; `None`: at an earlier controller's time.
-    made_for: HashMap<Key, Option<u32>>,
-    by_user: HashMap<u32, usize>,
-    /// All, in the order in which they are looked at.
-    order: VecDeque<Key>,
 }
 
 impl LockFiles {
     /// With what an earlier controller has left; of that what nobody has open is removed.
     pub fn open(pool: &OwnedFd) -> Result<LockFiles, Errno> {
-        let mut files = LockFiles::default();
-        let directory = match open_folder(pool) {
-            Err(Errno::NOENT) => return Ok(files),
-            other => other?,
+        let mut files = LockFiles {
+            nodes: Nodes::open(pool, LOCK_FILES)?,
+            careful: Careful::default(),
+            new: None,
         };
-        let mut listed = rustix::fs::Dir::read_from(&directory)?;
-        files.directory = Some(Arc::new(directory));
-        while let Some(entry) = listed.read() {
-            if let Some(key) = entry?.file_name().to_str().ok().and_then(key) {
-                files.made_for.insert(key, None);
-                files.order.push_back(key);
-            }
-        }
-        files.look_at(files.order.len(), |_| true);
+        files.look_at(files.nodes.count(), |_| true);
         Ok(files)
     }
 
@@ -101,62 +69,34 @@ impl LockFiles {
         user: u32,
         is_there: impl Fn(Key) -> bool,
     ) -> Result<OwnedFd, Errno> {
-        let is_new = !self.made_for.contains_key(&key) && self.make(pool, key, user, is_there)?;
-        let folder = self.directory.clone().ok_or(Errno::NOENT)?;
+        let is_new = !self.nodes.has(key) && self.make(pool, key, user, is_there)?;
+        let folder = self.nodes.directory().cloned().ok_or(Errno::NOENT)?;
         self.new = is_new.then_some(key);
         let open = move || open_for(&folder, &name(key), access);
         match is_new {
             // Nobody else has it.
             true => open(),
-            false => self.have_done(key, user, open).unwrap_or(Err(Errno::NOLCK)),
+            false => {
+                let opened = self.careful.has_done(key, user, open);
+                opened.unwrap_or(Err(Errno::NOLCK))
+            }
         }
     }
 
     /// Closes what was opened of an inode's lock file, and waits for that unless it is stuck.
     pub fn close_one(&mut self, key: Key, user: u32, file: OwnedFd) {
-        // Nobody may ever ask for those again that have come back.
-        self.stuck.retain(|_, stuck| stuck.is_stuck());
+        self.careful.forget_returned();
         if self.new == Some(key) {
             // There is one open file of it: who holds its lock has it open, so this is not the last of it.
             return drop(file);
         }
         // What is stuck is closed when it is not any more.
-        let _ = self.have_done(key, user, move || drop(file));
-    }
-
-    /// Something is done with an inode's lock file; `None` if that is stuck.
-    fn have_done<T: Send + 'static>(
-        &mut self,
-        key: Key,
-        user: u32,
-        step: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        if self.stuck.get(&key).is_some_and(Stuck::is_stuck) {
-            return None;
-        }
-        match self.helper.has_done(user, step) {
-            Ok(done) => {
-                self.stuck.remove(&key);
-                Some(done)
-            }
-            Err(stuck) => {
-                self.stuck.extend(stuck.map(|stuck| (key, stuck)));
-                None
-            }
-        }
+        let _ = self.careful.has_done(key, user, move || drop(file));
     }
 
     /// Whether a file is an inode's lock file. Asks nobody but the kernel.
     pub fn is_of(&self, key: Key, file: BorrowedFd<'_>) -> bool {
-        let is_own = || {
-            let folder = self.directory.as_deref()?;
-            let own = rustix::fs::statat(folder, name(key), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            let theirs = rustix::fs::statx(file, c"", flags, StatxFlags::INO).ok()?;
-            let device = rustix::fs::makedev(theirs.stx_dev_major, theirs.stx_dev_minor);
-            Some(own.st_ino == theirs.stx_ino && own.st_dev == device)
-        };
-        is_own() == Some(true)
+        self.nodes.is_of(key, file)
     }
 
     /// Makes an inode's lock file; whether nobody can have had it before.
@@ -168,24 +108,17 @@ impl LockFiles {
         is_there: impl Fn(Key) -> bool,
     ) -> Result<bool, Errno> {
         self.look_at(LOOKED_AT, &is_there);
-        if self
-            .by_user
-            .get(&user)
-            .is_some_and(|&made| made >= USER_MAX)
-        {
+        if self.nodes.has_as_many(user, USER_MAX) {
             // Once through: what he has closed does not count.
-            self.look_at(self.order.len(), &is_there);
+            self.look_at(self.nodes.count(), &is_there);
         }
-        if self
-            .by_user
-            .get(&user)
-            .is_some_and(|&made| made >= USER_MAX)
-        {
+        if self.nodes.has_as_many(user, USER_MAX) {
             return Err(Errno::NOLCK);
         }
         let mode = Mode::RUSR | Mode::WUSR;
         let made = self
-            .folder(pool)
+            .nodes
+            .made_directory(pool)
             .and_then(|folder| rustix::fs::mknodat(folder, name(key), FileType::Fifo, mode, 0));
         let is_new = match made {
             Ok(()) => true,
@@ -193,69 +126,39 @@ impl LockFiles {
             Err(Errno::EXIST) => false,
             Err(errno) => return Err(errno),
         };
-        self.made_for.insert(key, Some(user));
-        *self.by_user.entry(user).or_default() += 1;
-        self.order.push_back(key);
+        self.nodes.note(key, user);
         Ok(is_new)
     }
 
     /// Removes of the next so many those that nobody has open, or whose inodes are gone.
     fn look_at(&mut self, count: usize, is_there: impl Fn(Key) -> bool) {
         for _ in 0..count {
-            let Some(key) = self.order.pop_front() else {
+            let Some(key) = self.nodes.next() else {
                 return;
             };
             if is_there(key) && self.is_open(key) {
-                self.order.push_back(key);
+                self.nodes.keep(key);
             } else {
-                self.remove(key);
-            }
-        }
-    }
-
-    fn remove(&mut self, key: Key) {
-        if let Some(folder) = &self.directory {
-            // It may be gone.
-            let _ = rustix::fs::unlinkat(folder, name(key), AtFlags::empty());
-        }
-        self.stuck.remove(&key);
-        if let Some(Some(user)) = self.made_for.remove(&key)
-            && let Some(made) = self.by_user.get_mut(&user)
-        {
-            *made -= 1;
-            if *made == 0 {
-                self.by_user.remove(&user);
+                self.careful.forget(key);
+                self.nodes.remove(key);
             }
         }
     }
 
     /// Whether anybody has it open. If that cannot be told, it counts as open.
     fn is_open(&mut self, key: Key) -> bool {
-        let Some(folder) = self.directory.clone() else {
+        let Some(folder) = self.nodes.directory().cloned() else {
             return false;
         };
-        let user = self.made_for.get(&key).copied().flatten();
+        let user = self.nodes.user_of(key).unwrap_or(NOBODY);
         let look = move || is_open(&folder, &name(key));
-        self.have_done(key, user.unwrap_or(NOBODY), look)
-            .unwrap_or(true)
-    }
-
-    fn folder(&mut self, pool: &OwnedFd) -> Result<&OwnedFd, Errno> {
-        if self.directory.is_none() {
-            match rustix::fs::mkdirat(pool, LOCK_FILES, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-            self.directory = Some(Arc::new(open_folder(pool)?));
-        }
-        self.directory.as_deref().ok_or(Errno::NOENT)
+        self.careful.has_done(key, user, look).unwrap_or(true)
     }
 
     /// At the controller's end: those that nobody has open go, and if that are all, the directory too.
     pub fn close(&mut self, pool: &OwnedFd) {
-        self.look_at(self.order.len(), |_| true);
-        // It fails if there are others.
-        let _ = rustix::fs::unlinkat(pool, LOCK_FILES, AtFlags::REMOVEDIR);
+        self.look_at(self.nodes.count(), |_| true);
+        self.nodes.close(pool);
     }
 }
 
@@ -290,11 +193,6 @@ fn is_open(folder: &OwnedFd, name: &str) -> bool {
 fn open_one(folder: &OwnedFd, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
     let flags = access | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(folder, name, flags, Mode::empty())
-}
-
-fn open_folder(pool: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(pool, LOCK_FILES, flags, Mode::empty())
 }
 
 #[cfg(test)]
@@ -413,13 +311,15 @@ mod tests {
         let (_place, pool) = place();
         let mut files = LockFiles::open(&pool).unwrap();
         let (hold, wait) = std::sync::mpsc::channel::<()>();
-        let held = files.have_done((1, 1), 5, move || wait.recv().is_err());
+        let held = files
+            .careful
+            .has_done((1, 1), 5, move || wait.recv().is_err());
         assert_eq!(held, None);
-        let stuck = files.stuck[&(1, 1)].clone();
+        let stuck = files.careful.stuck()[&(1, 1)].clone();
         let mut use_another = |generation| {
             let given = files.give(&pool, (2, generation), Access::Read, 6, |_| true);
             files.close_one((2, generation), 6, given.unwrap());
-            files.stuck.len()
+            files.careful.stuck().len()
         };
         assert_eq!(use_another(1), 1);
         drop(hold);
@@ -435,7 +335,7 @@ mod tests {
     fn one_user_leaves_others_theirs() {
         let (_place, pool) = place();
         let mut files = LockFiles::open(&pool).unwrap();
-        files.by_user.insert(5, USER_MAX);
+        files.nodes.count_as_made(5, USER_MAX);
         let given = files.give(&pool, (1, 1), Access::Read, 5, |_| true);
         assert_eq!(given.err(), Some(Errno::NOLCK));
         files
@@ -445,20 +345,5 @@ mod tests {
         files
             .give(&pool, (1, 1), Access::Read, 5, |_| true)
             .unwrap();
-    }
-
-    #[test]
-    fn names_are_told_from_what_else_may_lie_there() {
-        assert_eq!(key(&name((0x12, 0xffff_ffff))), Some((0x12, 0xffff_ffff)));
-        for wrong in [
-            "",
-            "-",
-            "1-2",
-            "00000001-0000000g",
-            "+0000001-00000001",
-            "x",
-        ] {
-            assert_eq!(key(wrong), None, "{wrong}");
-        }
     }
 }

@@ -9,5 +9,8 @@ pub const VIOLATIONS_LOG: &str = "violations.log";
 /// The lines before, once the log has become too long.
 pub const VIOLATIONS_LOG_OLD: &str = "violations.log.old";
 
-/// Name of the directory.
+/// Directory of what advisory locks are kept by.
 pub const LOCK_FILES: &str = "lock-files";
+
+/// Directory in which the ends of named pipes meet.
+pub const NAMED_PIPES: &str = "named-pipes";

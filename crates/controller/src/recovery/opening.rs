@@ -8,12 +8,13 @@ use crate::fold::touched::Touched;
 use crate::freeing::Freed;
 use crate::handed::kept_locks::KeptLocks;
 use crate::handed::lock_files::LockFiles;
+use crate::handed::named_pipes::NamedPipes;
 use crate::options::Options;
 use crate::ownership::Sweeps;
 use crate::ownership::sweeps::Spent;
 use crate::pool::files::Pool;
 use crate::pool::journal::Journal;
-use crate::pool::names::LOCK_FILES;
+use crate::pool::names::{LOCK_FILES, NAMED_PIPES};
 use crate::pool::progress::{Reporter, Step};
 use crate::recovery::{recover, scan};
 use crate::sessions::Sessions;
@@ -63,6 +64,10 @@ impl Core {
         let may_be_there = same_boot && !was_clean;
         let lock_files = LockFiles::open(state.pool.directory())
             .map_err(Error::system(path.join(LOCK_FILES), "open"))?;
+        // Of an inode that recovery makes, an earlier controller has left none.
+        let is_there = |(number, generation)| state.header_of(number, generation).is_ok();
+        let named_pipes = NamedPipes::open(state.pool.directory(), is_there)
+            .map_err(Error::system(path.join(NAMED_PIPES), "open"))?;
         let rights = Rights::open(&state.pool, may_be_there);
         let sessions = Sessions::new(state, options, workers, lookout, rights);
         let mut core = Core {
@@ -73,6 +78,7 @@ impl Core {
             sweeps: Sweeps::default(),
             lock_files,
             kept_locks: KeptLocks::default(),
+            named_pipes,
         };
         recover::recover(&mut core, scanned, same_boot || was_clean)?;
         core.sessions.state.pool.mark_opened()?;
@@ -130,6 +136,7 @@ impl Core {
             })?;
         }
         self.lock_files.close(self.sessions.state.pool.directory());
+        self.named_pipes.close(self.sessions.state.pool.directory());
         if !self.places.emptyings.is_empty() {
             // The next start finds what should have been emptied.
             tracing::warn!("some pages could not be emptied: the pool is not marked as clean");

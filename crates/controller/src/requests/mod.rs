@@ -11,6 +11,7 @@ pub mod handing_on;
 pub mod list_by_message;
 pub mod locking;
 pub mod looking_up;
+pub mod meeting;
 pub mod move_names;
 pub mod opening;
 pub mod write_by_message;

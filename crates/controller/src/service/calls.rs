@@ -10,6 +10,7 @@
 
 use super::End;
 use crate::handed::descriptions::Description;
+use crate::handed::named_pipes::Opened;
 use crate::requests::by_message::Piece;
 use crate::service::held_back::Asker;
 use crate::service::listener::{Packet, Sender, receive};
@@ -63,8 +64,11 @@ impl Service {
         };
         // Descriptors come with the calls that are about one, and with no other.
         let takes_any = |call: &Call| {
-            use Call::{Claim, KeepLock, Resume};
-            matches!(call, Resume { .. } | Claim { .. } | KeepLock)
+            use Call::{Claim, IsPipe, KeepLock, Resume};
+            matches!(
+                call,
+                Resume { .. } | Claim { .. } | KeepLock | IsPipe { .. }
+            )
         };
         let call = match call {
             Err(WireError::OtherVersion(version)) => {
@@ -133,11 +137,27 @@ impl Service {
             (Call::Claim { .. }, Answer::Described(of)) => Some((of.inode, of.generation)),
             _ => None,
         };
+        let pipe = match (&call, &answer) {
+            (
+                Call::OpenPipe {
+                    inode, generation, ..
+                },
+                Answer::Done,
+            ) => Some((*inode, *generation)),
+            _ => None,
+        };
         let is_sent = if let Some(inode) = locks.filter(|_| !borrowed.is_empty()) {
             let is_ahead = send(socket, &Answer::Ahead, &borrowed);
             // A lock that its holder took before would outlive him until this is done.
             for file in descriptors {
                 self.core.lock_files.close_one(inode, user, file);
+            }
+            is_ahead && send(socket, &answer, &[])
+        } else if let Some(inode) = pipe {
+            let is_ahead = send(socket, &Answer::Ahead, &borrowed);
+            // Who closes it at once is not to be there any more then.
+            for file in descriptors {
+                self.core.named_pipes.close_one(inode, user, file);
             }
             is_ahead && send(socket, &answer, &[])
         } else {
@@ -322,6 +342,35 @@ impl Service {
                     .lock_file(need?, (*inode, *generation), *access)
                     .map_err(said("it cannot be locked"))?;
                 Ok((Answer::Done, vec![file]))
+            }
+            Call::OpenPipe {
+                inode,
+                generation,
+                access,
+                waits,
+            } => {
+                let opened = self
+                    .core
+                    .open_pipe(need?, (*inode, *generation), (*access, *waits))
+                    .map_err(said("that pipe cannot be opened"))?;
+                Ok(match opened {
+                    Opened::Now(file) => (Answer::Done, vec![file]),
+                    Opened::Later(ticket) => (Answer::Waits, vec![ticket]),
+                })
+            }
+            Call::IsPipe { inode, generation } => {
+                need?;
+                match received {
+                    [file]
+                        if self
+                            .core
+                            .named_pipes
+                            .is_of((*inode, *generation), file.as_fd()) =>
+                    {
+                        Ok((Answer::Done, Vec::new()))
+                    }
+                    _ => Err((Errno::BADF, "that is another file".to_owned())),
+                }
             }
             Call::Goodbye => {
                 let session = need?;

@@ -1,5 +1,5 @@
 //! What is asked of the controller by the socket, with descriptors that go or come along: bytes of files that
-//! cannot be mapped, descriptions that are handed on, lock files.
+//! cannot be mapped, descriptions that are handed on, lock files, named pipes.
 //!
 //! Invariant: what comes is noted before it is told of, so that a fork in between leaves nothing open
 //! ([`Received`]).
@@ -17,6 +17,26 @@ const CLAIM_AGAIN: Call = Call::Claim {
     was_sent: false,
     has_lock: true,
 };
+
+/// A named pipe that was asked for.
+#[derive(Debug)]
+pub enum OpenedPipe {
+    /// One descriptor: the pipe.
+    Now(Received),
+    /// One descriptor, by which the pipe comes when somebody opens the other end ([`receive_pipe`]).
+    Later(Received),
+}
+
+/// What has come by a [ticket](OpenedPipe::Later) that can be read: the pipe, and then, as soon as that can be read
+/// again, that nobody else has it. `None`: the controller has ended. EMFILE. It must not block.
+pub fn receive_pipe(ticket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
+    let (length, received) = Received::by(|| socket::receive(ticket, &mut [0; 8]))?;
+    match (length, received.len()) {
+        (0, _) => Ok(None),
+        (_, 1) => Ok(Some(received)),
+        _ => Err(Errno::MFILE),
+    }
+}
 
 impl Session {
     /// Bytes of a file that this session may read and cannot map, as the controller reads them out: no
@@ -113,6 +133,39 @@ impl Session {
         };
         match self.call_with(&call, &[])? {
             (Answer::Done, received) if received.len() == 1 => Ok(received),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// That a descriptor is of the FIFO of a named pipe ([`Call::IsPipe`]). Blocks. EBADF.
+    pub fn expect_pipe(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let call = Call::IsPipe { inode, generation };
+        self.call_with(&call, &[descriptor]).map(drop)
+    }
+
+    /// A named pipe, opened in a mode in which the session may open the inode ([`Call::OpenPipe`]); if it `waits`, when
+    /// somebody opens the other end. Blocks, but not for that. ENXIO, ESTALE, EACCES, ENFILE, EBUSY.
+    pub fn open_pipe(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        access: Access,
+        waits: bool,
+    ) -> Result<OpenedPipe, Errno> {
+        let call = Call::OpenPipe {
+            inode,
+            generation,
+            access,
+            waits,
+        };
+        match self.call_with(&call, &[])? {
+            (Answer::Done, received) if received.len() == 1 => Ok(OpenedPipe::Now(received)),
+            (Answer::Waits, received) if received.len() == 1 => {
+                Ok(OpenedPipe::Later(received.moved(connection::placed)))
+            }
             _ => Err(Errno::PROTO),
         }
     }

@@ -3,9 +3,9 @@
 //! Invariant: what is made or emptied must not be if there is no number for it, and no number is
 //! told before a path that leads nowhere.
 
-use super::put;
 use super::stock::{allocate, expect_number, give_back};
-use crate::backend::{At, Errno, Failure, Handle, inside};
+use super::{pipes, put};
+use crate::backend::{At, Errno, Failure, Handle, NamedPipe, Opening, inside};
 
 /// Gives a number at or above `minimum` to a description. On error the caller still owns the
 /// handle. Returns the number or minus the error number.
@@ -32,6 +32,27 @@ pub fn open_within(
     mode: u32,
     resolve: u64,
 ) -> Result<isize, Failure> {
+    // What was removed, and made anew, while it was opened.
+    const ATTEMPTS: u32 = 8;
+    for _ in 1..ATTEMPTS {
+        match open_once(at, path, flags, mode, resolve) {
+            Err(Failure::Errno(Errno::STALE)) => {}
+            other => return other,
+        }
+    }
+    open_once(at, path, flags, mode, resolve)
+}
+
+/// What a path was opened to.
+enum Opened {
+    /// A number, or minus an error number.
+    Number(isize),
+    /// What is to have the number that was found before.
+    Handle(Handle),
+    Pipe(NamedPipe),
+}
+
+fn open_once(at: At, path: &[u8], flags: i32, mode: u32, resolve: u64) -> Result<isize, Failure> {
     // What is made or emptied must not be if there is no number for it.
     let number =
         match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE & !libc::O_DIRECTORY) {
@@ -43,16 +64,25 @@ pub fn open_within(
         };
     let close_on_exec = flags & libc::O_CLOEXEC != 0;
     let opened = inside(|fs| {
-        let handle = fs.open_within(at, path, flags, mode, resolve)?;
+        let handle = match fs.open_any(at, path, flags, mode, resolve)? {
+            Opening::File(handle) => handle,
+            Opening::Pipe(pipe) => return Ok(Opened::Pipe(pipe)),
+        };
         if number.is_some() {
-            return Ok(handle.0.get() as isize);
+            return Ok(Opened::Handle(handle));
         }
         let descriptor = install(handle, 0, close_on_exec);
         if descriptor < 0 {
             fs.close(handle);
         }
-        Ok(descriptor)
+        Ok(Opened::Number(descriptor))
     });
+    let opened = match opened {
+        Ok(Opened::Pipe(pipe)) => return pipes::open(&pipe, number, close_on_exec),
+        Ok(Opened::Number(descriptor)) => Ok(descriptor),
+        Ok(Opened::Handle(handle)) => Ok(handle.0.get() as isize),
+        Err(failure) => Err(failure),
+    };
     let Some(number) = number else {
         // The kernel looks for a number before it looks at the path.
         return match opened {

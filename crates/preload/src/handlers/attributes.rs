@@ -1,6 +1,6 @@
 //! Calls that tell and change attributes.
 
-use super::{HERE, is_empty, on_descriptor, on_path, only};
+use super::{HERE, is_empty, on_descriptor, on_path, only, pipes};
 use crate::backend::{
     At, Attributes, Errno, Failure, FileSystem, Handle, SetTime, Statistics, Timestamp, device,
     minus,
@@ -59,12 +59,11 @@ pub unsafe fn newfstatat(a: &Arguments) -> isize {
             return syscall!(libc::SYS_newfstatat, a[0], a[1], a[2], a[3]);
         }
         if means_descriptor(a[0], a[1], a[3]) {
-            return on_descriptor(
-                libc::SYS_newfstatat,
-                a[0],
-                |fs, handle| store(a[2], fill_stat(&fs.stat_handle(handle)?)),
-                || syscall!(libc::SYS_newfstatat, a[0], a[1], a[2], a[3]),
-            );
+            let told = |fs: &FileSystem, handle| store(a[2], fill_stat(&fs.stat_handle(handle)?));
+            return on_descriptor(libc::SYS_newfstatat, a[0], told, || {
+                let result = syscall!(libc::SYS_newfstatat, a[0], a[1], a[2], a[3]);
+                pipes::after_stat(result, a[2], a[0], told)
+            });
         }
         let result = on_path(
             libc::SYS_newfstatat,
@@ -96,12 +95,11 @@ pub unsafe fn lstat(a: &Arguments) -> isize {
 pub unsafe fn fstat(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
-        on_descriptor(
-            libc::SYS_fstat,
-            a[0],
-            |fs, handle| store(a[1], fill_stat(&fs.stat_handle(handle)?)),
-            || syscall!(libc::SYS_fstat, a[0], a[1]),
-        )
+        let told = |fs: &FileSystem, handle| store(a[1], fill_stat(&fs.stat_handle(handle)?));
+        on_descriptor(libc::SYS_fstat, a[0], told, || {
+            let result = syscall!(libc::SYS_fstat, a[0], a[1]);
+            pipes::after_stat(result, a[1], a[0], told)
+        })
     }
 }
 
@@ -159,12 +157,11 @@ pub unsafe fn statx(a: &Arguments) -> isize {
         }
         let fill_statx = |attributes: &Attributes| fill_statx(attributes, a[3] as u32);
         if means_descriptor(a[0], a[1], a[2]) {
-            return on_descriptor(
-                libc::SYS_statx,
-                a[0],
-                |fs, handle| store(a[4], fill_statx(&fs.stat_handle(handle)?)),
-                || syscall!(libc::SYS_statx, a[0], a[1], a[2], a[3], a[4]),
-            );
+            let told = |fs: &FileSystem, handle| store(a[4], fill_statx(&fs.stat_handle(handle)?));
+            return on_descriptor(libc::SYS_statx, a[0], told, || {
+                let result = syscall!(libc::SYS_statx, a[0], a[1], a[2], a[3], a[4]);
+                pipes::after_statx(result, a[4], a[0], told)
+            });
         }
         on_path(
             libc::SYS_statx,
@@ -278,17 +275,15 @@ pub unsafe fn chmod(a: &Arguments) -> isize {
 }
 
 pub unsafe fn fchmod(a: &Arguments) -> isize {
-    on_descriptor(
-        libc::SYS_fchmod,
-        a[0],
-        |fs, handle| {
-            Ok(fs
-                .change_mode_handle(handle, a[1] as u32 & 0o7777)
-                .map(|()| 0)?)
-        },
+    let change = |fs: &FileSystem, handle| {
+        let mode = a[1] as u32 & 0o7777;
+        Ok(fs.change_mode_handle(handle, mode).map(|()| 0)?)
+    };
+    on_descriptor(libc::SYS_fchmod, a[0], change, || {
         // SAFETY: the program's arguments.
-        || unsafe { syscall!(libc::SYS_fchmod, a[0], a[1]) },
-    )
+        let kernel = || unsafe { syscall!(libc::SYS_fchmod, a[0], a[1]) };
+        pipes::on_pipe(a[0], change).unwrap_or_else(kernel)
+    })
 }
 
 pub unsafe fn fchownat(a: &Arguments) -> isize {
@@ -341,17 +336,15 @@ pub unsafe fn lchown(a: &Arguments) -> isize {
 }
 
 pub unsafe fn fchown(a: &Arguments) -> isize {
-    on_descriptor(
-        libc::SYS_fchown,
-        a[0],
-        |fs, handle| {
-            Ok(fs
-                .change_owner_handle(handle, a[1] as u32, a[2] as u32)
-                .map(|()| 0)?)
-        },
+    let change = |fs: &FileSystem, handle| {
+        let (user, group) = (a[1] as u32, a[2] as u32);
+        Ok(fs.change_owner_handle(handle, user, group).map(|()| 0)?)
+    };
+    on_descriptor(libc::SYS_fchown, a[0], change, || {
         // SAFETY: the program's arguments.
-        || unsafe { syscall!(libc::SYS_fchown, a[0], a[1], a[2]) },
-    )
+        let kernel = || unsafe { syscall!(libc::SYS_fchown, a[0], a[1], a[2]) };
+        pipes::on_pipe(a[0], change).unwrap_or_else(kernel)
+    })
 }
 
 /// The two times of `utimensat`; null means now.
@@ -410,12 +403,14 @@ pub unsafe fn utimensat(a: &Arguments) -> isize {
                     _ => error(libc::EINVAL),
                 };
             }
-            return on_descriptor(
-                libc::SYS_utimensat,
-                a[0],
-                |fs, handle| set_times(fs, handle, read_times(a[2])?),
-                || syscall!(libc::SYS_utimensat, a[0], a[1], a[2], a[3]),
-            );
+            let set = |fs: &FileSystem, handle| set_times(fs, handle, read_times(a[2])?);
+            return on_descriptor(libc::SYS_utimensat, a[0], set, || {
+                let kernel = || syscall!(libc::SYS_utimensat, a[0], a[1], a[2], a[3]);
+                match a[3] {
+                    0 => pipes::on_pipe(a[0], set).unwrap_or_else(kernel),
+                    _ => kernel(),
+                }
+            });
         }
         on_path(
             libc::SYS_utimensat,

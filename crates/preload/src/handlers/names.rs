@@ -1,8 +1,8 @@
 //! Calls that make, remove and look up names.
 
-use super::{HERE, masked, memory_later, on_path, only, outside};
+use super::{HERE, masked, memory_later, on_path, only, outside, pipes};
 use crate::backend::{At, Errno, Failure, FileSystem, inside, minus};
-use crate::path::{Place, Scratch, descriptor_named, place};
+use crate::path::{self, Place, Scratch, descriptor_named, place};
 use crate::raw::{self, Arguments, blocking, error, syscall};
 use crate::{descriptors, directory, memory, report};
 
@@ -17,6 +17,11 @@ pub unsafe fn openat(a: &Arguments) -> isize {
         let mut scratch = Scratch::new();
         match place(a[0], a[1], &mut scratch) {
             Place::Kernel => {
+                if let Some(descriptor) = path::descriptor_of(a[1])
+                    && let Some(opened) = pipes::open_again(descriptor, flags)
+                {
+                    return opened;
+                }
                 descriptors::before_kernel_opens();
                 descriptors::kernel_opened(blocking!(libc::SYS_openat, a[0], a[1], a[2], a[3]))
             }

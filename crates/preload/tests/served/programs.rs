@@ -37,6 +37,12 @@ fn descriptors_of_threads() {
 }
 
 #[test]
+fn named_pipes() {
+    let binary = compile("named_pipes");
+    compare_with_tmpfs(|| Command::new(&binary));
+}
+
+#[test]
 fn maps_of_files() {
     let printed = compare_program("maps");
     assert!(printed.contains("stores are read: 88 89"), "{printed}");

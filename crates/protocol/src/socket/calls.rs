@@ -88,6 +88,19 @@ pub enum Call {
     /// Comes with such a descriptor, and its description's lock file: that is kept for one message more in
     /// which the descriptor is sent, until it is claimed, or nobody has the description any more. → [`Answer::Done`]; EBADF, EINVAL, ENOLCK if too many are.
     23 KeepLock,
+    /// A named pipe, opened in a mode in which the session may open the inode. It is a FIFO of the host's, which all
+    /// who open that inode get, each freshly opened. If `waits`, as `open` without O_NONBLOCK: where nobody is at the
+    /// other end, → [`Answer::Waits`]. Else, and where somebody is, → [`Answer::Ahead`] with its descriptor, then
+    /// [`Answer::Done`]; ENXIO for writing where nobody reads; ESTALE, EACCES; ENFILE if its user has too many; EBUSY
+    /// if somebody holds the FIFO up.
+    24 OpenPipe {
+        inode: InodeNumber,
+        generation: u32,
+        access: Access,
+        waits: bool,
+    },
+    /// Comes with a descriptor, which may be of the FIFO of this inode. → [`Answer::Done`]; EBADF if it is not.
+    25 IsPipe { inode: InodeNumber, generation: u32 },
     /// Orderly end of a program. If it is the last one of the session, everything is folded and
     /// released before the answer `Done`.
     4 Goodbye,
@@ -100,11 +113,11 @@ pub enum Call {
     8 Status,
     /// What the pool is made of, and how it is served. Needs no session, and anybody may ask. →
     /// [`Answer::Pool`].
-    24 Pool,
+    26 Pool,
     /// Who has a session: processes behind this session and member (0 and 0: from the first on), in that
     /// order; all of them for the pool's user and root, their own for others. Needs no session, and anybody
     /// may ask. → [`Answer::Processes`].
-    25 Processes { session: u32, member: u16 },
+    27 Processes { session: u32, member: u16 },
     /// As [`Request::Read`](crate::Request::Read), for [`PIECE_MAX`] bytes at most. → [`Answer::Piece`];
     /// the same errors.
     11 ReadPiece {
@@ -159,8 +172,8 @@ pub enum Answer {
     3 Done,
     5 Measured(measured: HandOvers),
     6 Status(status: Status),
-    24 Pool(pool: Pool),
-    25 Processes(processes: Processes),
+    26 Pool(pool: Pool),
+    27 Processes(processes: Processes),
     /// One descriptor: a memory file of the connection's, to be read, with so many bytes of a file at
     /// [`PIECE_OFFSET`]. They are right if its first word is still this number when they have been copied:
     /// the next piece of the same connection goes to the same place.
@@ -173,6 +186,10 @@ pub enum Answer {
     /// Descriptors of the answer that follows. That says that the sender has closed its own: so a lock that is
     /// taken by one of them ends with who got it, and not when the sender gets so far.
     9 Ahead,
+    /// One descriptor: a socket by which the pipe comes as soon as somebody opens the other end. First a packet of one
+    /// byte, with its descriptor; then one of one byte more, when the sender has closed its own. If it ends before,
+    /// the controller has, and the next one is to be asked. Who closes it does not wait any more.
+    10 Waits,
     /// errno and one line for the user.
     4 Error(errno: i32, text: String as PlainText<TEXT_MAX>),
 }
