@@ -198,6 +198,13 @@ impl FileSystem {
         self.engine.session.end();
     }
 
+    /// Whether the controller has ended the session, or does not know it any more: what needs the controller is EIO
+    /// from now on, and who goes on connects again.
+    pub fn is_lost(&self) -> bool {
+        let header = &self.engine.session.control().header;
+        header.closed.load(Ordering::Acquire) != 0
+    }
+
     /// Whether the process is still who it was when the session began. Else it has to leave it: what a
     /// session may do it may do to its end.
     pub fn is_of_process(&self) -> bool {

@@ -6,6 +6,7 @@ use crate::open::Open;
 use crate::users::Session;
 use arckfs::{Attributes, Errno, FileSystem, SetTime, Subject};
 use fuser::TimeOrNow;
+use std::sync::Arc;
 
 /// An inode itself, whatever it is.
 const ITSELF: i32 = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
@@ -33,11 +34,13 @@ fn time(wish: Option<TimeOrNow>) -> SetTime {
     }
 }
 
-/// Changes attributes; `open` is by what the size is changed, if that is a descriptor.
+/// Changes attributes; `open` is by what the size is changed, if that is a descriptor, and `held` anything by which the
+/// session has the inode open.
 pub fn change(
     session: &Session,
     node: Node,
     open: Option<&Open>,
+    held: impl FnOnce() -> Option<Arc<Open>>,
     changes: &Changes,
 ) -> Result<(), Errno> {
     if let Some(size) = changes.size {
@@ -54,9 +57,16 @@ pub fn change(
     }
     let fs = session.enter()?;
     if changes.uid.is_some() || changes.gid.is_some() {
-        let id = |id: Option<u32>| id.unwrap_or(u32::MAX);
-        fs.change_owner(node.at(), b"", id(changes.uid), id(changes.gid), ITSELF)
-            .map_err(errno)?;
+        let [uid, gid] = [changes.uid, changes.gid].map(|id| id.unwrap_or(u32::MAX));
+        let changed = fs.change_owner(node.at(), b"", uid, gid, ITSELF);
+        match changed.map_err(errno) {
+            // What has no name and was never folded is known by its being open alone.
+            Err(Errno::AGAIN) => {
+                let held = held().ok_or(Errno::AGAIN)?;
+                fs.change_owner_handle(held.handle, uid, gid)?;
+            }
+            changed => changed?,
+        }
     }
     if let Some(mode) = changes.mode {
         fs.change_mode(node.at(), b"", mode & 0o7777, ITSELF)

@@ -5,7 +5,7 @@
 //! decided where it is for every other program, and a mount process that is not root serves its own user only.
 //!
 //! From below: `nodes` and `listing`, what the kernel is told of inodes and directories; `identity`, `users`, `open`: who
-//! asks, and by which session; `names`, `attributes`, `data`: what is done for him; `requests`: the kernel's requests,
+//! asks, and by which session; `names`, `attributes`, `data`, `locks`: what is done for him; `requests`: the kernel's requests,
 //! each to where it is done; `point`: the directory to mount at; `mounted`: a mount from its beginning to its end.
 //!
 //! # Invariants
@@ -18,6 +18,7 @@ mod attributes;
 mod data;
 mod identity;
 mod listing;
+mod locks;
 mod mounted;
 mod names;
 mod nodes;

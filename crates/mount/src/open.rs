@@ -72,13 +72,16 @@ impl OpenTable {
         all.get(&number.0).cloned().ok_or(Errno::BADF)
     }
 
-    /// Something by which an inode is open, if anything is.
-    pub fn any_of(&self, node: Node) -> Option<Arc<Open>> {
+    /// Something by which an inode is open, in a session or in any, if anything is.
+    pub fn any_of(&self, node: Node, by: Option<&Arc<Session>>) -> Option<Arc<Open>> {
         let all = self
             .by_number
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        all.values().find(|open| open.node == node).cloned()
+        let is_by = |open: &Open| by.is_none_or(|by| Arc::ptr_eq(by, &open.session));
+        all.values()
+            .find(|open| open.node == node && is_by(open))
+            .cloned()
     }
 
     /// Closes it.

@@ -5,6 +5,7 @@
 use crate::attributes::{self, Changes};
 use crate::data;
 use crate::listing::Listing;
+use crate::locks::{Locks, Range};
 use crate::names::{self, Made};
 use crate::nodes::{self, Node};
 use crate::open::OpenTable;
@@ -13,8 +14,8 @@ use arckfs::{Attributes, Errno, FileSystem};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -32,6 +33,7 @@ const IN_BACKGROUND: u16 = 64;
 pub struct Requests {
     users: Arc<Users>,
     open: OpenTable,
+    locks: Arc<Locks>,
     /// How files are opened.
     opened: FopenFlags,
 }
@@ -45,6 +47,7 @@ impl Requests {
         Requests {
             users,
             open: OpenTable::default(),
+            locks: Arc::default(),
             opened: FopenFlags::empty(),
         }
     }
@@ -129,7 +132,7 @@ impl Requests {
         let Err(errno @ (Errno::STALE | Errno::NOENT | Errno::ACCESS)) = found else {
             return found;
         };
-        match self.open.any_of(node) {
+        match self.open.any_of(node, None) {
             Some(open) => {
                 let (fs, handle) = open.enter()?;
                 fs.stat_handle(handle)
@@ -167,6 +170,7 @@ impl Filesystem for Requests {
         let _ = config.set_max_readahead(data::REQUEST_MAX as u32);
         let _ = config.set_max_background(IN_BACKGROUND);
         for wish in [
+            InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_AUTO_INVAL_DATA,
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -242,7 +246,8 @@ impl Filesystem for Requests {
         };
         let changed = self.session(request).and_then(|session| {
             let open = open.and_then(|number| self.open.get(number).ok());
-            attributes::change(&session, node, open.as_deref(), &changes)
+            let held = || self.open.any_of(node, Some(&session));
+            attributes::change(&session, node, open.as_deref(), held, &changes)
         });
         match changed.and_then(|()| self.attributes(request, node, open)) {
             Ok(found) => reply.attr(&BELIEVED, &nodes::attributes(&found)),
@@ -429,25 +434,83 @@ impl Filesystem for Requests {
     fn flush(
         &self,
         _request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         _open: FileHandle,
-        _owner: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // All is done that was asked for; the kernel need not ask again.
-        reply.error(fuser::Errno::ENOSYS);
+        // Everything else is done that was asked for.
+        self.locks.closed(Node::of(number), owner.0);
+        reply.ok();
+    }
+
+    fn getlk(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        open: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        last: u64,
+        kind: i32,
+        process: u32,
+        reply: ReplyLock,
+    ) {
+        let range = Range {
+            start,
+            last,
+            kind,
+            process,
+        };
+        let found = self.open.get(open);
+        match found.and_then(|of| self.locks.get(&of, open.0, owner.0, range)) {
+            Ok(found) => reply.locked(found.start, found.last, found.kind, found.process),
+            Err(errno) => reply.error(told(errno)),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _number: INodeNo,
+        open: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        last: u64,
+        kind: i32,
+        process: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        let range = Range {
+            start,
+            last,
+            kind,
+            process,
+        };
+        match self.open.get(open) {
+            Ok(of) if waits => {
+                let then = |done| Self::answer(reply, done);
+                let thread = request.pid();
+                self.locks
+                    .set_waiting(&of, open.0, owner.0, range, thread, then);
+            }
+            Ok(of) => Self::answer(reply, self.locks.set(&of, open.0, owner.0, range)),
+            Err(errno) => reply.error(told(errno)),
+        }
     }
 
     fn release(
         &self,
         _request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         open: FileHandle,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.locks.released(Node::of(number), open.0);
         self.open.remove(open);
         reply.ok();
     }

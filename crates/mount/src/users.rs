@@ -5,6 +5,8 @@
 //!   the request, and was opened by a thread that was that user: what it may do the controller has decided.
 //! * What is kept of a process (which groups it has) is kept for [`KNOWN`], and used only for the ids that came with the
 //!   request.
+//! * A session that its controller has ended is followed by another one, for what is asked for from then on; what was
+//!   open in it stays with it.
 //! * A process that is not root has one session, its own user's, and serves nobody else.
 
 use crate::identity::{self, Who};
@@ -98,6 +100,7 @@ impl Users {
         let now = Instant::now();
         if let Some((until, session)) = lock(&self.known).get(&caller)
             && now < *until
+            && !session.fs.is_lost()
         {
             return Ok(session.clone());
         }
@@ -115,7 +118,8 @@ impl Users {
     fn session_of(&self, who: &Arc<Who>) -> Result<Arc<Session>, Errno> {
         let place = lock(&self.sessions).entry(who.clone()).or_default().clone();
         let mut place = lock(&place);
-        if let Some(session) = &*place {
+        // A controller that ended in order has ended its sessions; the next one makes others.
+        if let Some(session) = place.as_ref().filter(|session| !session.fs.is_lost()) {
             return Ok(session.clone());
         }
         if self.is_root {

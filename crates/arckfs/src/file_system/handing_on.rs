@@ -94,7 +94,7 @@ impl FileSystem {
     /// its last name goes and this one closes it. A file that has no name is created by one that it has for a
     /// moment, in the directory that it was made in, or the root if that is gone; from then on it
     /// lives as long as it is open anywhere.
-    fn let_be_created(&self, description: Opened) -> Result<(), Errno> {
+    pub(super) fn let_be_created(&self, description: Opened) -> Result<(), Errno> {
         let (number, generation) = description.identity()?;
         let name = format!(".arck-nameless-{number}-{generation}").into_bytes();
         let given = |anywhere: bool| {

@@ -8,6 +8,7 @@ mod golden;
 mod lacking;
 mod leaving;
 mod mistakes;
+mod mounting;
 mod owners;
 mod pools;
 mod reach;
