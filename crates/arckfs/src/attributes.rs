@@ -43,6 +43,7 @@ fn of(inode: &'static CachedInode, links: u32) -> Attributes {
     let file = File::of(inode);
     Attributes {
         inode: u64::from(inode.number()),
+        generation: inode.generation(),
         mode: half(&inode.mode),
         links,
         uid: half(&inode.uid),

@@ -201,6 +201,13 @@ impl FileSystem {
         self.engine.session.end();
     }
 
+    /// Whether the controller has ended the session, or does not know it any more: what needs the controller is EIO
+    /// from now on, and who goes on connects again.
+    pub fn is_lost(&self) -> bool {
+        let header = &self.engine.session.control().header;
+        header.closed.load(Ordering::Acquire) != 0
+    }
+
     /// Whether the process is still who it was when the session began. Else it has to leave it: what a
     /// session may do it may do to its end.
     pub fn is_of_process(&self) -> bool {
@@ -240,6 +247,7 @@ impl FileSystem {
                 let description = self.engine.description(handle)?;
                 description.identity()?
             }
+            At::Inode(number, generation) => (number, generation),
         };
         Ok(Start {
             directory,
@@ -252,7 +260,7 @@ impl FileSystem {
     /// As [`FileSystem::start`], for calls to which an empty path is nothing: ENOENT. At the root
     /// it is the mount point itself.
     fn start_of<'p>(&'p self, at: At, path: &[u8]) -> Result<Start<'p>, Errno> {
-        if path.is_empty() && at != At::Root {
+        if path.is_empty() && !at.names_itself() {
             return Err(Errno::NOENT);
         }
         self.start(at)
@@ -290,7 +298,7 @@ impl FileSystem {
     ) -> Result<T, Failure> {
         let start = self.start(at)?;
         let empty = path.is_empty();
-        if empty && flags & libc::AT_EMPTY_PATH == 0 && at != At::Root {
+        if empty && flags & libc::AT_EMPTY_PATH == 0 && !at.names_itself() {
             return Err(Errno::NOENT.into());
         }
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
@@ -359,7 +367,13 @@ impl FileSystem {
             resolve,
             ..self.start_of(at, path)?
         };
+        let is_itself = path.is_empty() && matches!(at, At::Inode(..));
         let found = self.engine.run(|context| {
+            if is_itself {
+                let inode = context.view(start.directory.0, start.directory.1)?;
+                context.may_open(inode, flags)?;
+                return Ok(Ok((context.list_open_as_seen(inode)?, false)));
+            }
             let (inode, created) = context.walk(start, path, follow, |place| {
                 context.open_place(place, create, exclusive, mode)
             })?;

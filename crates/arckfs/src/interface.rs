@@ -59,6 +59,17 @@ pub struct Handle(pub std::num::NonZeroU64);
 pub enum At {
     Root,
     Directory(Handle),
+    /// An inode by its number and generation, as [`Attributes`] tell them: of whatever kind where the path is
+    /// empty (which then names the inode itself), else a directory. ESTALE once it is gone. It is nobody's right: the
+    /// session reaches it only where the controller lets its user look.
+    Inode(u32, u32),
+}
+
+impl At {
+    /// Whether an empty path names what it begins at, without AT_EMPTY_PATH.
+    pub(crate) fn names_itself(self) -> bool {
+        !matches!(self, At::Directory(_))
+    }
 }
 
 /// An inode that a call names by a path or by a handle.
@@ -88,6 +99,8 @@ pub enum SetTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub inode: u64,
+    /// How often the number has been given to an inode: number and generation never come back together.
+    pub generation: u32,
     /// Type bits and permission bits, as in `st_mode`.
     pub mode: u32,
     pub links: u32,

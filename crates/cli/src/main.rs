@@ -13,6 +13,7 @@ mod durability;
 mod help;
 mod manual;
 mod mkfs;
+mod mount;
 mod nested;
 mod number;
 mod opening;
@@ -52,6 +53,8 @@ enum Command {
     Serve(serve::ServeArguments),
     /// Run a program on a pool
     Run(run::RunArguments),
+    /// Mount a pool at a directory, for every program
+    Mount(mount::MountArguments),
     /// Tell how a served pool is, and what is being closed
     Status(status::StatusArguments),
     /// List what was refused on a pool, and show what was set aside
@@ -104,10 +107,21 @@ fn main() -> ExitCode {
     if let Some(directory) = manual::asked() {
         return manual::main(&directory, Arguments::command());
     }
-    match arguments().command {
+    let arguments = match mount::is_helper(std::env::args_os().next().as_deref()) {
+        false => arguments(),
+        true => match mount::arguments_of(std::env::args_os().skip(1)) {
+            Ok(words) => Arguments::parse_from(words),
+            Err(line) => {
+                eprintln!("mount.arck: {line}");
+                return ExitCode::FAILURE;
+            }
+        },
+    };
+    match arguments.command {
         Command::Mkfs(arguments) => mkfs::main(&arguments),
         Command::Serve(arguments) => serve::main(&arguments),
         Command::Run(arguments) => run::main(arguments),
+        Command::Mount(arguments) => mount::main(&arguments),
         Command::Status(arguments) => status::main(&arguments),
         Command::Violations(arguments) => violations::main(&arguments),
         Command::Check(arguments) => check::main(&arguments),

@@ -36,8 +36,8 @@ use arguments::Persist;
 pub use arguments::RunArguments;
 pub use locks::{mark_private, take_use_lock};
 pub use pool::{User, default_pool, locate, named_or_default, why_none, without_superblock};
-pub use telling::plain;
 use telling::say;
+pub use telling::{plain, speak_as};
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
 const MOUNT_MAX: usize = 255;

@@ -86,7 +86,7 @@ impl FileSystem {
         let renamed = self.engine.run(|context| {
             // Neither name is followed, whatever stands behind it.
             context.walk(from_start, trim_end(from), false, |source| {
-                if to.is_empty() && to_at != At::Root {
+                if to.is_empty() && !to_at.names_itself() {
                     return Err(Errno::NOENT.into());
                 }
                 context.walk(to_start, trim_end(to), false, |target| {
@@ -161,7 +161,7 @@ impl FileSystem {
             } else {
                 context.resolve(from_start, from, follow)?
             };
-            if to.is_empty() && to_at != At::Root {
+            if to.is_empty() && !to_at.names_itself() {
                 return Err(Errno::NOENT.into());
             }
             context.walk(to_start, trim_end(to), false, |place| {
@@ -201,7 +201,7 @@ impl FileSystem {
     /// path: of the link that `at` has open.
     pub fn read_link(&self, at: At, path: &[u8], buffer: &mut [u8]) -> Result<usize, Failure> {
         let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
-        let otherwise = match path.is_empty() && at != At::Root {
+        let otherwise = match path.is_empty() && !at.names_itself() {
             true => Errno::NOENT,
             false => Errno::INVAL,
         };

@@ -60,10 +60,20 @@ impl FileSystem {
 
     pub fn change_owner_handle(&self, handle: Handle, uid: u32, gid: u32) -> Result<(), Errno> {
         self.not_path_only(handle)?;
-        let change = self.on_handle(handle, |context, inode| {
-            owner_change(context, inode, uid, gid)
-        })?;
-        self.finish_owner_change(change, uid, gid)
+        let change = || {
+            self.on_handle(handle, |context, inode| {
+                owner_change(context, inode, uid, gid)
+            })
+        };
+        let changed = match change() {
+            // What has lost its name before the controller knew of it is made known to it only by a name.
+            Err(Errno::AGAIN) => {
+                self.let_be_created(self.engine.description(handle)?.identity()?)?;
+                change()
+            }
+            changed => changed,
+        };
+        self.finish_owner_change(changed?, uid, gid)
     }
 
     fn finish_owner_change(

@@ -10,6 +10,7 @@ mod lacking;
 mod leaving;
 mod managed;
 mod mistakes;
+mod mounting;
 mod owners;
 mod pools;
 mod reach;

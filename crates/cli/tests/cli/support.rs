@@ -123,6 +123,20 @@ impl Drop for Running {
     }
 }
 
+/// Waits until nobody serves a pool any more, and sees that nothing was refused on it.
+pub fn honest_end(pool: &Path) {
+    let since = std::time::Instant::now();
+    while arck_libfs_kit::session::connect_socket(pool).is_ok() {
+        assert!(
+            since.elapsed() < Duration::from_secs(20),
+            "{} is still served",
+            pool.display()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    honest::assert_nothing_refused(pool);
+}
+
 /// A directory in memory, removed at the end.
 pub struct Place {
     directory: tempfile::TempDir,

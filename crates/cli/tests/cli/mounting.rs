@@ -1,0 +1,411 @@
+//! `arck mount`: a pool as the kernel's file system. Needs root, /dev/fuse and (for other users) fusermount3, and fails
+//! where they are missing.
+
+mod mount;
+mod table;
+
+use crate::support::{Running, Serving, arck, hear_interrupts, refused, run, succeeded};
+use mount::Mount;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+/// Held by whoever changes the working directory of the tests' process.
+static WORKING: Mutex<()> = Mutex::new(());
+
+/// What is told of names and files by a mount is what tmpfs tells.
+#[test]
+fn operations_are_those_of_tmpfs() {
+    let mount = Mount::made("256M");
+    let host = tempfile::Builder::new()
+        .prefix("arck-cli-")
+        .tempdir_in("/dev/shm")
+        .unwrap();
+    let mut wrong = Vec::new();
+    for (index, (name, row)) in table::ROWS.iter().enumerate() {
+        let seen = [mount.path(), host.path().to_path_buf()].map(|place| {
+            let folder = place.join(index.to_string());
+            std::fs::create_dir(&folder).unwrap();
+            let mut seen = table::Seen(String::new());
+            let done =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| row(&folder, &mut seen)));
+            if done.is_err() {
+                seen.0 += "panicked\n";
+            }
+            seen.0
+        });
+        let [here, there] = &seen;
+        if here != there {
+            let lines = here.lines().zip(there.lines());
+            let first = lines.into_iter().find(|(one, other)| one != other);
+            wrong.push(format!("{name}: {first:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "mount and tmpfs:\n{}", wrong.join("\n"));
+    mount.unmount();
+}
+
+/// A program under `arck run` on the pool; what it says.
+fn beside(mount: &Mount, script: &str) -> String {
+    let mut run = run(&mount.pool(), &[], &["sh", "-ec", script]);
+    succeeded(&run.current_dir("/").env("LC_ALL", "C").output().unwrap())
+}
+
+/// What is done on one side is seen on the other at the next call, whatever either had looked at before.
+#[test]
+fn programs_under_the_library_see_the_same() {
+    let mount = Mount::made("64M");
+    let at = |name: &str| mount.path().join(name);
+    std::fs::write(at("file"), "from the mount").unwrap();
+    std::fs::create_dir(at("folder")).unwrap();
+    assert_eq!(
+        beside(&mount, "cat /arck/file; ls /arck"),
+        "from the mountfile\nfolder\n"
+    );
+    let open = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(at("file"))
+        .unwrap();
+    let read = || {
+        let mut bytes = vec![0; 64];
+        let length = open.read_at(&mut bytes, 0).unwrap();
+        bytes.truncate(length);
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(read(), "from the mount");
+    // Of the same length, within the same tick of a clock perhaps.
+    beside(
+        &mount,
+        "printf 'FROM the library' >/arck/file; mkdir /arck/folder/inner; mv /arck/folder /arck/moved",
+    );
+    assert_eq!(read(), "FROM the library");
+    assert_eq!(std::fs::metadata(at("file")).unwrap().len(), 16);
+    assert!(!at("folder").exists() && at("moved/inner").is_dir());
+    for round in 0..50 {
+        let (here, there) = (format!("{round} here"), format!("{round} there"));
+        std::fs::write(at("ball"), &here).unwrap();
+        assert_eq!(
+            beside(
+                &mount,
+                &format!("cat /arck/ball; printf '{there}' >/arck/ball")
+            ),
+            here
+        );
+        assert_eq!(std::fs::read_to_string(at("ball")).unwrap(), there);
+        if round % 10 == 0 {
+            beside(
+                &mount,
+                &format!(
+                    "chmod 600 /arck/ball; touch /arck/new-{round}; rm -f /arck/new-{}",
+                    round - 10
+                ),
+            );
+        }
+    }
+    assert_eq!(std::fs::metadata(at("ball")).unwrap().mode() & 0o777, 0o600);
+    // Both write one file, each its own part.
+    let mut run = run(
+        &mount.pool(),
+        &[],
+        &[
+            "sh",
+            "-ec",
+            "i=0; while [ $i -lt 300 ]; do echo library $i >>/arck/log; i=$((i+1)); done",
+        ],
+    );
+    let other = std::thread::spawn(move || succeeded(&run.output().unwrap()));
+    for index in 0..300 {
+        let mut log = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(at("log"))
+            .unwrap();
+        writeln!(log, "mount {index}").unwrap();
+    }
+    other.join().unwrap();
+    let log = std::fs::read_to_string(at("log")).unwrap();
+    for who in ["library", "mount"] {
+        let own: Vec<_> = log.lines().filter(|line| line.starts_with(who)).collect();
+        let expected: Vec<_> = (0..300).map(|index| format!("{who} {index}")).collect();
+        assert_eq!(own, expected);
+    }
+    assert_eq!(log.lines().count(), 600);
+    drop(open);
+    mount.unmount();
+}
+
+/// Record locks are one and the same on both sides.
+#[test]
+fn locks_meet_those_of_the_library() {
+    let mount = Mount::made("64M");
+    std::fs::write(mount.path().join("file"), "x").unwrap();
+    let holder = "import fcntl,sys\nf=open('/arck/file','r+'); fcntl.lockf(f,fcntl.LOCK_EX,5,10)\nprint('held',flush=True)\n\
+        sys.stdin.readline()\nfcntl.lockf(f,fcntl.LOCK_UN)\nprint('let go',flush=True)\nsys.stdin.readline()";
+    let mut other =
+        Running::start_told(run(&mount.pool(), &[], &["/usr/bin/python3", "-c", holder]));
+    assert_eq!(other.line(), "held");
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(mount.path().join("file"))
+        .unwrap();
+    let lock = |how, kind: i32, start, length| {
+        // SAFETY: numbers, for which zeroes are values.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_start, lock.l_len) = (kind as i16, start, length);
+        // SAFETY: the kernel reads the structure.
+        match unsafe { libc::fcntl(file.as_raw_fd(), how, &raw const lock) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap()),
+        }
+    };
+    assert_eq!(lock(libc::F_SETLK, libc::F_WRLCK, 12, 1), Err(libc::EAGAIN));
+    assert_eq!(lock(libc::F_SETLK, libc::F_RDLCK, 0, 0), Err(libc::EAGAIN));
+    assert_eq!(lock(libc::F_SETLK, libc::F_WRLCK, 15, 1), Ok(()));
+    other.tell("go on");
+    assert_eq!(lock(libc::F_SETLKW, libc::F_WRLCK, 10, 5), Ok(()));
+    assert_eq!(other.line(), "let go");
+    let taker = "import fcntl\ntry: fcntl.lockf(open('/arck/file','r+'),fcntl.LOCK_EX|fcntl.LOCK_NB)\nexcept OSError as e: print(e.errno)";
+    let tried = || {
+        succeeded(
+            &run(&mount.pool(), &[], &["/usr/bin/python3", "-c", taker])
+                .output()
+                .unwrap(),
+        )
+    };
+    assert_eq!(tried(), format!("{}\n", libc::EAGAIN));
+    drop(file);
+    assert_eq!(tried(), "");
+    other.tell("end");
+    assert!(other.finished(mount::SOON).status.success());
+    mount.unmount();
+}
+
+/// What was acknowledged is there when the mount's process was killed, and the next mount takes the dead one's place.
+#[test]
+fn a_killed_mount_loses_nothing_and_is_replaced() {
+    let mut mount = Mount::prepared("64M");
+    for round in 0..3 {
+        mount.mount_in_foreground();
+        let folder = mount.path().join(format!("{round}"));
+        std::fs::create_dir(&folder).unwrap();
+        let mut written = 0;
+        let server = mount.server.as_mut().unwrap();
+        let (pid, since) = (server.id().cast_signed(), std::time::Instant::now());
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(100 + 50 * round));
+            // SAFETY: a signal to the test's own child, which has not been waited for.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        });
+        while std::fs::write(folder.join(format!("{written}")), format!("file {written}")).is_ok() {
+            written += 1;
+            assert!(since.elapsed() < mount::SOON);
+        }
+        killer.join().unwrap();
+        server.wait().unwrap();
+        let error = std::fs::metadata(mount.path()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+        mount.mount();
+        for index in 0..written {
+            assert_eq!(
+                std::fs::read_to_string(folder.join(format!("{index}"))).unwrap(),
+                format!("file {index}")
+            );
+        }
+        assert!(written > 10);
+        mount.unmount();
+    }
+}
+
+fn kill_controller(pool: &Path) {
+    let text = std::fs::read_to_string(pool.join("lock")).unwrap();
+    // SAFETY: a signal to the pool's controller.
+    assert_eq!(
+        unsafe { libc::kill(text.trim().parse().unwrap(), libc::SIGKILL) },
+        0
+    );
+}
+
+/// A controller that is killed is followed by another one, and the mount goes on, with what is open.
+#[test]
+fn a_mount_outlives_its_controller() {
+    let mount = Mount::made("64M");
+    let path = mount.path().join("file");
+    let open = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
+    for round in 0..3u64 {
+        open.write_at(format!("round {round}").as_bytes(), round * 10_000)
+            .unwrap();
+        std::fs::write(mount.path().join(format!("{round}")), "x").unwrap();
+        kill_controller(&mount.pool());
+        // What needs the controller waits for the next one.
+        rustix::fs::statvfs(mount.path()).unwrap();
+        assert_eq!(
+            beside(&mount, &format!("ls /arck/{round}; tail -c 7 /arck/file")),
+            format!("/arck/{round}\nround {round}")
+        );
+        let mut bytes = [0; 7];
+        open.read_exact_at(&mut bytes, round * 10_000).unwrap();
+        assert_eq!(bytes, format!("round {round}").as_bytes());
+    }
+    drop(open);
+    mount.unmount();
+}
+
+/// `arck serve` that ends in order and is started again: what is done from then on is served.
+#[test]
+fn a_mount_goes_on_with_the_next_service() {
+    let mount = Mount::prepared("64M");
+    let serve = || Serving::start(&mount.pool(), &[]);
+    let mut serving = serve();
+    mount.mount();
+    std::fs::write(mount.path().join("before"), "x").unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+    let mut serving = serve();
+    mount::until("it goes on", || {
+        std::fs::write(mount.path().join("after"), "y").is_ok()
+    });
+    assert_eq!(
+        std::fs::read_to_string(mount.path().join("before")).unwrap(),
+        "x"
+    );
+    let status = Command::new("umount").arg(mount.path()).status().unwrap();
+    assert!(status.success());
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+/// What cannot be mounted is refused, each by one line that says what to do.
+#[test]
+fn what_cannot_be_mounted_is_refused_with_advice() {
+    let mount = Mount::prepared("16M");
+    let [pool, point] = [mount.pool(), mount.path()];
+    let other = |name: &str| mount.place.path().join(name);
+    std::fs::create_dir_all(other("full/inner")).unwrap();
+    std::fs::create_dir(other("empty")).unwrap();
+    std::fs::write(other("file"), "").unwrap();
+    let try_at = |pool: &Path, point: &Path, says: &str| {
+        for foreground in [&[][..], &["--foreground"]] {
+            let output = arck()
+                .arg("mount")
+                .arg(pool)
+                .arg(point)
+                .args(foreground)
+                .output()
+                .unwrap();
+            refused(&output, says);
+            assert!(point == Path::new("/proc") || !mount::is_mounted(point));
+        }
+    };
+    try_at(&pool, &other("none"), "mkdir");
+    try_at(&pool, &other("file"), "not a directory");
+    try_at(&pool, &other("file/x"), "is a file");
+    try_at(&pool, &other("full"), "--nonempty");
+    try_at(&other("none"), &point, "arck mkfs");
+    try_at(&other("empty"), &point, "not a pool");
+    try_at(&other("file"), &point, "is a file");
+    try_at(&pool, mount.place.path(), "not empty");
+    try_at(&pool, Path::new("/proc"), "another directory");
+    // The pool beneath its own mount.
+    let output = arck()
+        .args(["mount", "--nonempty"])
+        .arg(&pool)
+        .arg(mount.place.path())
+        .output()
+        .unwrap();
+    refused(&output, "beneath");
+    mount.mount();
+    refused(&mount.try_to_mount(&[]), "already");
+    mount.unmount();
+    // Hidden, because it is wanted.
+    let output = arck()
+        .args(["mount", "--nonempty"])
+        .arg(&pool)
+        .arg(other("full"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(!other("full/inner").exists());
+    assert!(mount::detach(&other("full")));
+    assert!(other("full/inner").exists());
+    let output = arck().arg("mount").arg(&pool).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// SIGTERM, SIGINT and umount end it; what was done is folded, and the pool is closed.
+#[test]
+fn a_mount_ends_in_order() {
+    for signal in [Some(libc::SIGTERM), Some(libc::SIGINT), None] {
+        let mut mount = Mount::prepared("16M");
+        hear_interrupts();
+        mount.mount_in_foreground();
+        std::fs::write(mount.path().join("file"), "kept").unwrap();
+        let mut server = mount.server.take().unwrap();
+        match signal {
+            // SAFETY: a signal to the test's own child, which has not been waited for.
+            Some(signal) => assert_eq!(unsafe { libc::kill(server.id().cast_signed(), signal) }, 0),
+            None => assert!(
+                Command::new("umount")
+                    .arg(mount.path())
+                    .status()
+                    .unwrap()
+                    .success()
+            ),
+        }
+        assert!(server.wait().unwrap().success(), "{signal:?}");
+        assert!(!mount::is_mounted(&mount.path()));
+        let checked = arck().arg("check").arg(mount.pool()).output().unwrap();
+        assert_eq!(succeeded(&checked), "");
+        assert_eq!(beside(&mount, "cat /arck/file"), "kept");
+    }
+}
+
+/// A mount that only reads.
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    let mount = Mount::prepared("16M");
+    beside(&mount, "echo x >/arck/file");
+    let output = mount.try_to_mount(&["--read-only"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        std::fs::read_to_string(mount.path().join("file")).unwrap(),
+        "x\n"
+    );
+    for done in [
+        std::fs::write(mount.path().join("file"), "y"),
+        std::fs::write(mount.path().join("new"), "y"),
+        std::fs::create_dir(mount.path().join("folder")),
+        std::fs::remove_file(mount.path().join("file")),
+    ] {
+        assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EROFS));
+    }
+    mount.unmount();
+}
+
+/// `mount.arck`, as mount(8) runs it.
+#[test]
+fn mount_runs_it_by_the_name_of_its_helper() {
+    let mount = Mount::prepared("16M");
+    let helper = mount.place.path().join("mount.arck");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_arck"), &helper).unwrap();
+    let run = |options: &[&str]| {
+        let mut command = Command::new(&helper);
+        command.arg(mount.pool()).arg(mount.path()).args(options);
+        command.output().unwrap()
+    };
+    refused(&run(&["-o", "rw,quickly"]), "quickly");
+    let output = run(&["-o", "ro,noauto,x-systemd.requires=x"]);
+    assert!(output.status.success(), "{output:?}");
+    let done = std::fs::write(mount.path().join("file"), "y");
+    assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EROFS));
+    mount.unmount();
+}

@@ -1,0 +1,194 @@
+//! A mount from its beginning to its end.
+//!
+//! # Invariants
+//! * When [`Mounted::new`] returns the mount is there, and requests are waited for; when it fails nothing is left.
+//! * When [`Mounted::serve`] returns it is not there any more, and every session has ended: all that was done is folded.
+
+use crate::point::{self, KIND, Point};
+use crate::requests::Requests;
+use crate::users::Users;
+use arckfs::{ConnectOptions, Errno};
+use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Threads that serve, at least: a request may wait for a fold, and others are not to wait for it.
+const THREADS_LEAST: usize = 4;
+/// At most.
+const THREADS_MOST: usize = 32;
+
+/// What to mount, and how.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Directory of the pool, absolute.
+    pub pool: PathBuf,
+    pub point: Point,
+    pub read_only: bool,
+}
+
+/// See the module's head.
+pub struct Mounted {
+    session: Session<Requests>,
+    users: Arc<Users>,
+    point: Point,
+}
+
+impl Mounted {
+    /// Opens the session of this process's user, and mounts. Blocks until the controller answers.
+    ///
+    /// # Errors
+    /// One line that says what is wrong and what to do.
+    pub fn new(options: &MountOptions) -> Result<Mounted, String> {
+        allow_all();
+        let users = Arc::new(Users::new(ConnectOptions {
+            pool: options.pool.clone(),
+            mount: options.point.path().as_os_str().as_bytes().to_vec(),
+            group: Vec::new(),
+        })?);
+        let requests = Requests::new(users.clone());
+        let config = config(options, users.serves_others());
+        let session = match users.serves_others() {
+            true => by_root(requests, options, config)?,
+            false => Session::new(requests, options.point.path(), &config)
+                .map_err(|error| by_helper(&error))?,
+        };
+        Ok(Mounted {
+            session,
+            users,
+            point: options.point.clone(),
+        })
+    }
+
+    /// Where it is.
+    pub fn point(&self) -> &Point {
+        &self.point
+    }
+
+    /// Serves until it is unmounted. Blocks.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn serve(self) -> Result<(), String> {
+        let served = self.session.run();
+        // The last of them: all that was done is folded.
+        drop(self.users);
+        point::detach_if_dead(self.point.path());
+        served.map_err(|error| {
+            format!(
+                "the mount at {} ended: {error}",
+                self.point.path().display()
+            )
+        })
+    }
+}
+
+/// What is limited for this process's programs is not for what it does for others: the kernel has looked at the limits of
+/// whoever writes.
+fn allow_all() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    for resource in [Resource::Fsize, Resource::Nofile] {
+        let limit = getrlimit(resource);
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
+        // Then there is less of it.
+        let _ = setrlimit(resource, raised);
+    }
+}
+
+fn config(options: &MountOptions, serves_others: bool) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.pool.display().to_string().replace(',', "?")),
+        MountOption::Subtype("arck".to_owned()),
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+    ];
+    if options.read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.acl = match serves_others {
+        true => SessionACL::All,
+        false => SessionACL::Owner,
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    config.n_threads = Some((2 * processors).clamp(THREADS_LEAST, THREADS_MOST));
+    config
+}
+
+/// Mounts by the system call, which is root's.
+fn by_root(
+    requests: Requests,
+    options: &MountOptions,
+    config: Config,
+) -> Result<Session<Requests>, String> {
+    let path = options.point.path();
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(point::no_device)?;
+    mount(path, options, &device).map_err(|errno| match errno {
+        Errno::PERM | Errno::ACCESS => format!(
+            "mounting at {} is not allowed here: it takes the right to mount (CAP_SYS_ADMIN), which a container has to \
+             be given",
+            path.display()
+        ),
+        Errno::NODEV => point::no_device(Errno::NODEV),
+        errno => format!("mounting at {} failed: {errno}", path.display()),
+    })?;
+    Session::from_fd(requests, device, SessionACL::All, config).map_err(|error| {
+        // Nobody will serve it.
+        let _ = point::detach(path);
+        format!("the kernel's FUSE does not answer: {error}")
+    })
+}
+
+fn mount(path: &Path, options: &MountOptions, device: &OwnedFd) -> Result<(), Errno> {
+    let invalid = |_| Errno::INVAL;
+    let source = CString::new(options.pool.as_os_str().as_bytes()).map_err(invalid)?;
+    let target = CString::new(path.as_os_str().as_bytes()).map_err(invalid)?;
+    let kind = CString::new(KIND).map_err(invalid)?;
+    let how = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={}",
+        device.as_raw_fd(),
+        crate::data::REQUEST_MAX
+    );
+    let how = CString::new(how).map_err(invalid)?;
+    let flags = libc::MS_NOSUID
+        | libc::MS_NODEV
+        | match options.read_only {
+            true => libc::MS_RDONLY,
+            false => 0,
+        };
+    // SAFETY: strings that outlive the call.
+    let done = unsafe {
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            how.as_ptr().cast(),
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// Why it was not mounted by the helper of users who are not root.
+fn by_helper(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(errno @ (Errno::NOENT | Errno::NODEV)) if !Path::new("/dev/fuse").exists() => {
+            point::no_device(errno)
+        }
+        Some(errno @ (Errno::ACCESS | Errno::PERM)) => point::no_device(errno),
+        Some(Errno::NOENT) => point::no_helper(error),
+        _ => format!("mounting failed: {}", error.to_string().trim()),
+    }
+}
