@@ -4,11 +4,12 @@
 //! * When [`Mounted::new`] returns the mount is there, and requests are waited for; when it fails nothing is left.
 //! * When [`Mounted::serve`] returns it is not there any more, and every session has ended: all that was done is folded.
 
+use crate::helper;
 use crate::point::{self, KIND, Point};
 use crate::requests::Requests;
 use crate::users::Users;
 use arckfs::{ConnectOptions, Errno};
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Session, SessionACL};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
@@ -51,12 +52,15 @@ impl Mounted {
             group: Vec::new(),
         })?);
         let requests = Requests::new(users.clone());
-        let config = config(options, users.serves_others());
-        let session = match users.serves_others() {
-            true => by_root(requests, options, config)?,
-            false => Session::new(requests, options.point.path(), &config)
-                .map_err(|error| by_helper(&error))?,
+        let (device, acl) = match users.serves_others() {
+            true => (by_root(options)?, SessionACL::All),
+            false => (helper::mount(options)?, SessionACL::Owner),
         };
+        let session = Session::from_fd(requests, device, acl, config()).map_err(|error| {
+            // Nobody will serve it.
+            let _ = point::detach(options.point.path());
+            format!("the kernel's FUSE does not answer: {error}")
+        })?;
         Ok(Mounted {
             session,
             users,
@@ -102,33 +106,15 @@ fn allow_all() {
     }
 }
 
-fn config(options: &MountOptions, serves_others: bool) -> Config {
+fn config() -> Config {
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.pool.display().to_string().replace(',', "?")),
-        MountOption::Subtype("arck".to_owned()),
-        MountOption::DefaultPermissions,
-        MountOption::NoDev,
-        MountOption::NoSuid,
-    ];
-    if options.read_only {
-        config.mount_options.push(MountOption::RO);
-    }
-    config.acl = match serves_others {
-        true => SessionACL::All,
-        false => SessionACL::Owner,
-    };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     config.n_threads = Some((2 * processors).clamp(THREADS_LEAST, THREADS_MOST));
     config
 }
 
-/// Mounts by the system call, which is root's.
-fn by_root(
-    requests: Requests,
-    options: &MountOptions,
-    config: Config,
-) -> Result<Session<Requests>, String> {
+/// Mounts by the system call, which is root's; the device.
+fn by_root(options: &MountOptions) -> Result<OwnedFd, String> {
     let path = options.point.path();
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(point::no_device)?;
@@ -141,11 +127,7 @@ fn by_root(
         Errno::NODEV => point::no_device(Errno::NODEV),
         errno => format!("mounting at {} failed: {errno}", path.display()),
     })?;
-    Session::from_fd(requests, device, SessionACL::All, config).map_err(|error| {
-        // Nobody will serve it.
-        let _ = point::detach(path);
-        format!("the kernel's FUSE does not answer: {error}")
-    })
+    Ok(device)
 }
 
 fn mount(path: &Path, options: &MountOptions, device: &OwnedFd) -> Result<(), Errno> {
@@ -178,17 +160,5 @@ fn mount(path: &Path, options: &MountOptions, device: &OwnedFd) -> Result<(), Er
     match done {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
-    }
-}
-
-/// Why it was not mounted by the helper of users who are not root.
-fn by_helper(error: &io::Error) -> String {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(errno @ (Errno::NOENT | Errno::NODEV)) if !Path::new("/dev/fuse").exists() => {
-            point::no_device(errno)
-        }
-        Some(errno @ (Errno::ACCESS | Errno::PERM)) => point::no_device(errno),
-        Some(Errno::NOENT) => point::no_helper(error),
-        _ => format!("mounting failed: {}", error.to_string().trim()),
     }
 }

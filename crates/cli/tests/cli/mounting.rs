@@ -3,6 +3,7 @@
 
 mod mount;
 mod table;
+mod users;
 
 use crate::support::{Running, Serving, arck, hear_interrupts, refused, run, succeeded};
 use mount::Mount;
