@@ -28,8 +28,8 @@ mod point;
 mod requests;
 mod users;
 
-pub use mounted::{MountOptions, Mounted};
-pub use point::{Point, detach};
+pub use mounted::{Ender, MountOptions, Mounted};
+pub use point::Point;
 
 use arckfs::{Errno, Failure};
 

@@ -17,11 +17,15 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 /// Threads that serve, at least: a request may wait for a fold, and others are not to wait for it.
 const THREADS_LEAST: usize = 4;
 /// At most.
 const THREADS_MOST: usize = 32;
+/// For so long what is open is served after a mount was told to end.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// What to mount, and how.
 #[derive(Clone, Debug)]
@@ -37,6 +41,16 @@ pub struct Mounted {
     session: Session<Requests>,
     users: Arc<Users>,
     point: Point,
+    tell: Sender<Word>,
+    told: Receiver<Word>,
+}
+
+/// What whoever serves a mount is told.
+enum Word {
+    /// It was unmounted, or this went wrong.
+    Served(io::Result<()>),
+    /// It is to end.
+    End,
 }
 
 impl Mounted {
@@ -61,10 +75,13 @@ impl Mounted {
             let _ = point::detach(options.point.path());
             format!("the kernel's FUSE does not answer: {error}")
         })?;
+        let (tell, told) = channel();
         Ok(Mounted {
             session,
             users,
             point: options.point.clone(),
+            tell,
+            told,
         })
     }
 
@@ -73,21 +90,69 @@ impl Mounted {
         &self.point
     }
 
-    /// Serves until it is unmounted. Blocks.
+    /// What ends it.
+    pub fn ender(&self) -> Ender {
+        Ender {
+            path: self.point.path().to_path_buf(),
+            tell: self.tell.clone(),
+        }
+    }
+
+    /// Serves until it is unmounted or [ended](Ender::end). Blocks.
     ///
     /// # Errors
     /// One line.
     pub fn serve(self) -> Result<(), String> {
-        let served = self.session.run();
-        // The last of them: all that was done is folded.
-        drop(self.users);
-        point::detach_if_dead(self.point.path());
-        served.map_err(|error| {
-            format!(
-                "the mount at {} ended: {error}",
-                self.point.path().display()
-            )
-        })
+        let Mounted {
+            session,
+            users,
+            point,
+            tell,
+            told,
+        } = self;
+        let path = point.path();
+        let failed = |error: io::Error| format!("the mount at {} ended: {error}", path.display());
+        let run = move || {
+            // Whoever waits for it may have gone.
+            let _ = tell.send(Word::Served(session.run()));
+        };
+        let running = std::thread::Builder::new().spawn(run);
+        running.map_err(|error| {
+            let _ = point::detach(path);
+            failed(error)
+        })?;
+        let served = match told.recv() {
+            Ok(Word::Served(served)) => served,
+            // Somebody may have something open there, for as long as he likes.
+            Ok(Word::End) => match told.recv_timeout(GRACE) {
+                Ok(Word::Served(served)) => served,
+                _ => Ok(()),
+            },
+            Err(_) => Ok(()),
+        };
+        users.end();
+        point::detach_if_dead(path);
+        served.map_err(failed)
+    }
+}
+
+/// Ends a mount from another thread.
+#[derive(Clone)]
+pub struct Ender {
+    path: PathBuf,
+    tell: Sender<Word>,
+}
+
+impl Ender {
+    /// Detaches the mount and has [`Mounted::serve`] return: what is open there is served no longer than a moment more.
+    ///
+    /// # Errors
+    /// One line: it is still mounted, and is served no more.
+    pub fn end(&self) -> Result<(), String> {
+        let detached = point::detach(&self.path);
+        // It may have ended by itself.
+        let _ = self.tell.send(Word::End);
+        detached.map_err(|why| format!("{} cannot be detached: {why}", self.path.display()))
     }
 }
 
