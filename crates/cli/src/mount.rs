@@ -10,7 +10,7 @@
 
 mod helper;
 
-use arck_mount::{MountOptions, Mounted, Point};
+use arck_mount::{Ender, MountOptions, Mounted, Point};
 use clap::Args;
 use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::io::{self, BufRead, BufReader};
@@ -21,7 +21,9 @@ use std::process::{Command, ExitCode, Stdio};
 pub use helper::{arguments_of, is_helper};
 
 /// What is said when the mount is there.
-const READY: &str = "ready\n";
+pub const READY: &str = "ready\n";
+/// What is said to a mount of `arck serve` when the pool is served.
+pub const GO: &str = "go\n";
 
 /// Options of `arck mount`.
 #[derive(Args, Debug)]
@@ -67,7 +69,7 @@ pub struct MountArguments {
     #[arg(long, value_name = "N", hide = true, value_parser = crate::number::parse::<RawFd>)]
     ready_fd: Option<RawFd>,
 
-    /// Somebody else serves the pool, and the mount ends when standard input does
+    /// Mount when standard input says so, and end when that ends: for arck serve
     #[arg(long, hide = true)]
     beneath: bool,
 }
@@ -140,6 +142,13 @@ pub fn serving(pool: &Path, directory: &Path) -> Command {
 fn serve(arguments: &MountArguments) -> Result<ExitCode, String> {
     // Before there are threads, which inherit the mask.
     let signals = block_signals();
+    if arguments.beneath {
+        let mut word = String::new();
+        let read = io::stdin().lock().read_line(&mut word);
+        if read.is_err() || word != GO {
+            return Ok(ExitCode::FAILURE);
+        }
+    }
     let pool = crate::run::locate(Some(&arguments.pool))?;
     let point = Point::find(&arguments.directory, arguments.nonempty)?;
     if pool.starts_with(point.path()) {
@@ -159,10 +168,9 @@ fn serve(arguments: &MountArguments) -> Result<ExitCode, String> {
         read_only: arguments.read_only,
     };
     let served = Mounted::new(&options).and_then(|mounted| {
-        let path = mounted.point().path().to_path_buf();
-        end_with(signals, path.clone());
+        end_with(signals, mounted.ender());
         if arguments.beneath {
-            end_with_input(path);
+            end_with_input(mounted.ender());
         }
         if let Some(number) = arguments.ready_fd {
             say_ready(number);
@@ -208,27 +216,27 @@ fn block_signals() -> libc::sigset_t {
     set
 }
 
-/// Detaches the mount when one of these signals comes.
-fn end_with(signals: libc::sigset_t, path: PathBuf) {
+/// Ends the mount when one of these signals comes.
+fn end_with(signals: libc::sigset_t, ender: Ender) {
     std::thread::spawn(move || {
         let mut signal = 0;
         // SAFETY: a set and a number, which live.
         while unsafe { libc::sigwait(&raw const signals, &raw mut signal) } != 0 {}
-        detach(&path);
+        end(&ender);
     });
 }
 
-/// Detaches the mount when standard input has ended.
-fn end_with_input(path: PathBuf) {
+/// Ends the mount when standard input has ended.
+fn end_with_input(ender: Ender) {
     std::thread::spawn(move || {
         // Whatever it says, until it ends.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        detach(&path);
+        end(&ender);
     });
 }
 
-fn detach(path: &Path) {
-    if let Err(why) = arck_mount::detach(path) {
-        eprintln!("arck mount: {} cannot be detached: {why}", path.display());
+fn end(ender: &Ender) {
+    if let Err(why) = ender.end() {
+        eprintln!("arck mount: {why}");
     }
 }

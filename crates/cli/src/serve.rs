@@ -6,6 +6,7 @@
 
 mod deletion;
 mod manager;
+mod mounting;
 
 use crate::announcing::Announcement;
 use crate::opening;
@@ -14,6 +15,7 @@ use arck_pm::PersistOption;
 use clap::Args;
 use deletion::Deletion;
 use manager::Manager;
+use mounting::Mounting;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -33,6 +35,8 @@ const BUSY_AFTER: Duration = Duration::from_millis(300);
   arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM
   arck serve /dev/shm/pool --shared          for programs of all users
   arck serve /dev/shm/pool --persist always  as if the memory were persistent
+  arck serve /dev/shm/pool --mount /mnt/pool for programs that arck run does not
+                                             reach too (arck mount --help)
 
 End the programs on a pool before its controller: they get errors from then on,
 and those that are started wait 30 s for another one (ARCK_WAIT: seconds).")]
@@ -58,6 +62,10 @@ pub struct ServeArguments {
     /// and root's
     #[arg(long, conflicts_with = "private")]
     shared: bool,
+
+    /// Mount the pool at this directory, for as long as it is served
+    #[arg(long, value_name = "DIR", conflicts_with = "private")]
+    mount: Option<PathBuf>,
 
     /// Microseconds for which an owner keeps a file against other writers
     #[arg(long, value_name = "US", default_value_t = 500, value_parser = crate::number::parse::<u64>)]
@@ -139,6 +147,10 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         ..Options::default()
     };
     crate::nested::refuse(&pool)?;
+    let mounting = arguments.mount.as_ref();
+    let mut mounting = mounting
+        .map(|directory| Mounting::prepare(&pool, directory))
+        .transpose()?;
     crate::owner::become_owner(&pool)?;
     let controller = Controller::open(&pool, options)
         .and_then(Controller::spawn)
@@ -157,6 +169,13 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
             let _ = rustix::io::write(ready, word.as_bytes());
         }
     };
+    if let Some(line) = mounting
+        .as_mut()
+        .and_then(|mounting| mounting.begin().err())
+    {
+        controller.stop().map_err(|error| error.to_string())?;
+        return Err(line);
+    }
     say("ready\n");
     manager.ready(&pool);
     if !arguments.private {
@@ -184,6 +203,9 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
     };
     drop(announcement);
     manager.stopping();
+    if let Some(mounting) = mounting {
+        mounting.end();
+    }
     if deletion.happened() {
         // There is nothing left to fold anything into.
         controller.kill();

@@ -59,6 +59,7 @@ pub fn read<T>(
         let read = open
             .enter()
             .and_then(|(fs, handle)| fs.read(handle, &mut buffer[..size], Some(offset)));
+        // Not inside any more.
         then(read.map(|length| &buffer[..length]))
     })
 }

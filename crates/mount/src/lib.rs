@@ -6,7 +6,7 @@
 //!
 //! From below: `nodes` and `listing`, what the kernel is told of inodes and directories; `identity`, `users`, `open`: who
 //! asks, and by which session; `names`, `attributes`, `data`, `locks`: what is done for him; `requests`: the kernel's requests,
-//! each to where it is done; `point`: the directory to mount at; `mounted`: a mount from its beginning to its end.
+//! each to where it is done; `point`, `helper`: the directory to mount at, and how who is not root does; `mounted`: a mount from its beginning to its end.
 //!
 //! # Invariants
 //! * Nothing is answered before it is done: what was acknowledged is in the session's delta, and the death of this
@@ -16,6 +16,7 @@
 
 mod attributes;
 mod data;
+mod helper;
 mod identity;
 mod listing;
 mod locks;
@@ -27,8 +28,8 @@ mod point;
 mod requests;
 mod users;
 
-pub use mounted::{MountOptions, Mounted};
-pub use point::{Point, detach};
+pub use mounted::{Ender, MountOptions, Mounted};
+pub use point::Point;
 
 use arckfs::{Errno, Failure};
 

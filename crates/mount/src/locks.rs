@@ -92,15 +92,15 @@ fn receive(open: &Open) -> Result<(OwnedFd, i32), Errno> {
     let (fs, handle) = open.enter()?;
     let access = fs.flags(handle)? & libc::O_ACCMODE;
     if access != libc::O_RDWR
-        && let Ok(wide) = crate::data::open(fs, open.node, libc::O_RDWR)
+        && let Ok(wide) = crate::data::open(&fs, open.node, libc::O_RDWR)
     {
-        let file = lock_file(fs, wide);
+        let file = lock_file(&fs, wide);
         fs.close(wide);
         if let Ok(file) = file {
             return Ok((file, libc::O_RDWR));
         }
     }
-    Ok((lock_file(fs, handle)?, access))
+    Ok((lock_file(&fs, handle)?, access))
 }
 
 fn lock_file(fs: &FileSystem, handle: Handle) -> Result<OwnedFd, Errno> {

@@ -4,11 +4,12 @@
 //! * When [`Mounted::new`] returns the mount is there, and requests are waited for; when it fails nothing is left.
 //! * When [`Mounted::serve`] returns it is not there any more, and every session has ended: all that was done is folded.
 
+use crate::helper;
 use crate::point::{self, KIND, Point};
 use crate::requests::Requests;
 use crate::users::Users;
 use arckfs::{ConnectOptions, Errno};
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Session, SessionACL};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
@@ -16,11 +17,15 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 /// Threads that serve, at least: a request may wait for a fold, and others are not to wait for it.
 const THREADS_LEAST: usize = 4;
 /// At most.
 const THREADS_MOST: usize = 32;
+/// For so long what is open is served after a mount was told to end.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// What to mount, and how.
 #[derive(Clone, Debug)]
@@ -36,6 +41,16 @@ pub struct Mounted {
     session: Session<Requests>,
     users: Arc<Users>,
     point: Point,
+    tell: Sender<Word>,
+    told: Receiver<Word>,
+}
+
+/// What whoever serves a mount is told.
+enum Word {
+    /// It was unmounted, or this went wrong.
+    Served(io::Result<()>),
+    /// It is to end.
+    End,
 }
 
 impl Mounted {
@@ -51,16 +66,22 @@ impl Mounted {
             group: Vec::new(),
         })?);
         let requests = Requests::new(users.clone());
-        let config = config(options, users.serves_others());
-        let session = match users.serves_others() {
-            true => by_root(requests, options, config)?,
-            false => Session::new(requests, options.point.path(), &config)
-                .map_err(|error| by_helper(&error))?,
+        let (device, acl) = match users.serves_others() {
+            true => (by_root(options)?, SessionACL::All),
+            false => (helper::mount(options)?, SessionACL::Owner),
         };
+        let session = Session::from_fd(requests, device, acl, config()).map_err(|error| {
+            // Nobody will serve it.
+            let _ = point::detach(options.point.path());
+            format!("the kernel's FUSE does not answer: {error}")
+        })?;
+        let (tell, told) = channel();
         Ok(Mounted {
             session,
             users,
             point: options.point.clone(),
+            tell,
+            told,
         })
     }
 
@@ -69,21 +90,69 @@ impl Mounted {
         &self.point
     }
 
-    /// Serves until it is unmounted. Blocks.
+    /// What ends it.
+    pub fn ender(&self) -> Ender {
+        Ender {
+            path: self.point.path().to_path_buf(),
+            tell: self.tell.clone(),
+        }
+    }
+
+    /// Serves until it is unmounted or [ended](Ender::end). Blocks.
     ///
     /// # Errors
     /// One line.
     pub fn serve(self) -> Result<(), String> {
-        let served = self.session.run();
-        // The last of them: all that was done is folded.
-        drop(self.users);
-        point::detach_if_dead(self.point.path());
-        served.map_err(|error| {
-            format!(
-                "the mount at {} ended: {error}",
-                self.point.path().display()
-            )
-        })
+        let Mounted {
+            session,
+            users,
+            point,
+            tell,
+            told,
+        } = self;
+        let path = point.path();
+        let failed = |error: io::Error| format!("the mount at {} ended: {error}", path.display());
+        let run = move || {
+            // Whoever waits for it may have gone.
+            let _ = tell.send(Word::Served(session.run()));
+        };
+        let running = std::thread::Builder::new().spawn(run);
+        running.map_err(|error| {
+            let _ = point::detach(path);
+            failed(error)
+        })?;
+        let served = match told.recv() {
+            Ok(Word::Served(served)) => served,
+            // Somebody may have something open there, for as long as he likes.
+            Ok(Word::End) => match told.recv_timeout(GRACE) {
+                Ok(Word::Served(served)) => served,
+                _ => Ok(()),
+            },
+            Err(_) => Ok(()),
+        };
+        users.end();
+        point::detach_if_dead(path);
+        served.map_err(failed)
+    }
+}
+
+/// Ends a mount from another thread.
+#[derive(Clone)]
+pub struct Ender {
+    path: PathBuf,
+    tell: Sender<Word>,
+}
+
+impl Ender {
+    /// Detaches the mount and has [`Mounted::serve`] return: what is open there is served no longer than a moment more.
+    ///
+    /// # Errors
+    /// One line: it is still mounted, and is served no more.
+    pub fn end(&self) -> Result<(), String> {
+        let detached = point::detach(&self.path);
+        // It may have ended by itself.
+        let _ = self.tell.send(Word::End);
+        detached.map_err(|why| format!("{} cannot be detached: {why}", self.path.display()))
     }
 }
 
@@ -102,33 +171,15 @@ fn allow_all() {
     }
 }
 
-fn config(options: &MountOptions, serves_others: bool) -> Config {
+fn config() -> Config {
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.pool.display().to_string().replace(',', "?")),
-        MountOption::Subtype("arck".to_owned()),
-        MountOption::DefaultPermissions,
-        MountOption::NoDev,
-        MountOption::NoSuid,
-    ];
-    if options.read_only {
-        config.mount_options.push(MountOption::RO);
-    }
-    config.acl = match serves_others {
-        true => SessionACL::All,
-        false => SessionACL::Owner,
-    };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     config.n_threads = Some((2 * processors).clamp(THREADS_LEAST, THREADS_MOST));
     config
 }
 
-/// Mounts by the system call, which is root's.
-fn by_root(
-    requests: Requests,
-    options: &MountOptions,
-    config: Config,
-) -> Result<Session<Requests>, String> {
+/// Mounts by the system call, which is root's; the device.
+fn by_root(options: &MountOptions) -> Result<OwnedFd, String> {
     let path = options.point.path();
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(point::no_device)?;
@@ -141,11 +192,7 @@ fn by_root(
         Errno::NODEV => point::no_device(Errno::NODEV),
         errno => format!("mounting at {} failed: {errno}", path.display()),
     })?;
-    Session::from_fd(requests, device, SessionACL::All, config).map_err(|error| {
-        // Nobody will serve it.
-        let _ = point::detach(path);
-        format!("the kernel's FUSE does not answer: {error}")
-    })
+    Ok(device)
 }
 
 fn mount(path: &Path, options: &MountOptions, device: &OwnedFd) -> Result<(), Errno> {
@@ -178,17 +225,5 @@ fn mount(path: &Path, options: &MountOptions, device: &OwnedFd) -> Result<(), Er
     match done {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
-    }
-}
-
-/// Why it was not mounted by the helper of users who are not root.
-fn by_helper(error: &io::Error) -> String {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(errno @ (Errno::NOENT | Errno::NODEV)) if !Path::new("/dev/fuse").exists() => {
-            point::no_device(errno)
-        }
-        Some(errno @ (Errno::ACCESS | Errno::PERM)) => point::no_device(errno),
-        Some(Errno::NOENT) => point::no_helper(error),
-        _ => format!("mounting failed: {}", error.to_string().trim()),
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::listing::Listing;
 use crate::nodes::Node;
-use crate::users::Session;
-use arckfs::{Errno, FileSystem, Handle};
+use crate::users::{Entered, Session};
+use arckfs::{Errno, Handle};
 use fuser::FileHandle;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct Open {
 
 impl Open {
     /// The session's file system, this thread being its user, and the description there.
-    pub fn enter(&self) -> Result<(&FileSystem, Handle), Errno> {
+    pub fn enter(&self) -> Result<(Entered<'_>, Handle), Errno> {
         Ok((self.session.enter()?, self.handle))
     }
 }

@@ -66,8 +66,12 @@ impl Point {
         if let Some(what) = mounted_at(&path) {
             return Err(match what.kind == KIND {
                 true => format!(
-                    "the pool {} is mounted at {shown} already; end that with: umount {shown}",
-                    what.source
+                    "the pool {} is mounted at {shown} already; end that with: {} {shown}",
+                    what.source,
+                    match rustix::process::geteuid().is_root() {
+                        true => "umount",
+                        false => "fusermount3 -u",
+                    }
                 ),
                 false => format!(
                     "{} is mounted at {shown}; name another directory",

@@ -64,7 +64,7 @@ impl Requests {
         work: impl FnOnce(&FileSystem) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let session = self.session(request)?;
-        work(session.enter()?)
+        work(&*session.enter()?)
     }
 
     /// The same by the session that has opened something.
@@ -75,7 +75,7 @@ impl Requests {
     ) -> Result<T, Errno> {
         let open = self.open.get(number)?;
         let (fs, handle) = open.enter()?;
-        work(fs, handle)
+        work(&fs, handle)
     }
 
     /// Something whose answer is that it was done.
@@ -149,7 +149,7 @@ impl Requests {
             return Ok(known.clone());
         }
         let (fs, handle) = open.enter()?;
-        let read = Arc::new(Listing::read(fs, handle)?);
+        let read = Arc::new(Listing::read(&fs, handle)?);
         *listing = Some(read.clone());
         Ok(read)
     }
@@ -346,7 +346,7 @@ impl Filesystem for Requests {
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let node = Node::of(number);
         let opened = self.session(request).and_then(|session| {
-            let handle = data::open(session.enter()?, node, flags.0)?;
+            let handle = data::open(&*session.enter()?, node, flags.0)?;
             Ok(self.open.add(session, handle, node))
         });
         match opened {
@@ -367,9 +367,12 @@ impl Filesystem for Requests {
     ) {
         let created = self.session(request).and_then(|session| {
             let fs = session.enter()?;
-            let handle = data::create(fs, Node::of(parent), name.as_bytes(), flags, mode)?;
+            let handle = data::create(&fs, Node::of(parent), name.as_bytes(), flags, mode)?;
             match fs.stat_handle(handle) {
-                Ok(found) => Ok((self.open.add(session, handle, Node::from(&found)), found)),
+                Ok(found) => {
+                    let node = Node::from(&found);
+                    Ok((self.open.add(session.clone(), handle, node), found))
+                }
                 Err(errno) => {
                     fs.close(handle);
                     Err(errno)
@@ -530,7 +533,7 @@ impl Filesystem for Requests {
         let node = Node::of(number);
         let opened = self.session(request).and_then(|session| {
             let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-            let handle = data::open(session.enter()?, node, flags)?;
+            let handle = data::open(&*session.enter()?, node, flags)?;
             Ok(self.open.add(session, handle, node))
         });
         match opened {

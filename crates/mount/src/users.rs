@@ -13,7 +13,8 @@ use crate::identity::{self, Who};
 use arckfs::{ConnectOptions, Errno, FileSystem};
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// For so long the groups of a process are not asked for again.
@@ -29,15 +30,40 @@ pub struct Session {
     pub who: Arc<Who>,
     /// Whether threads have to become him.
     is_to_be_become: bool,
+    gate: Arc<Gate>,
+}
+
+/// Whether requests are still served: held by each while it is at work.
+type Gate = RwLock<bool>;
+
+/// A session's file system, this thread being its user, until this is dropped. None is entered while another one is:
+/// whoever ends them all may be waiting in between.
+pub struct Entered<'s> {
+    fs: &'s FileSystem,
+    _at_work: RwLockReadGuard<'s, bool>,
+}
+
+impl Deref for Entered<'_> {
+    type Target = FileSystem;
+    fn deref(&self) -> &FileSystem {
+        self.fs
+    }
 }
 
 impl Session {
-    /// This thread is the session's user from now on, until it is somebody else.
-    pub fn enter(&self) -> Result<&FileSystem, Errno> {
+    /// This thread is the session's user from now on, until it is somebody else. ENOTCONN when the mount has ended.
+    pub fn enter(&self) -> Result<Entered<'_>, Errno> {
+        let at_work = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if !*at_work {
+            return Err(Errno::NOTCONN);
+        }
         if self.is_to_be_become {
             identity::become_user(&self.who)?;
         }
-        Ok(&self.fs)
+        Ok(Entered {
+            fs: &self.fs,
+            _at_work: at_work,
+        })
     }
 }
 
@@ -52,6 +78,7 @@ pub struct Users {
     /// One place for each user, in which his session is made by one thread while others wait.
     sessions: Mutex<HashMap<Arc<Who>, Place>>,
     known: Mutex<HashMap<Caller, (Instant, Arc<Session>)>>,
+    gate: Arc<Gate>,
 }
 
 type Place = Arc<Mutex<Option<Arc<Session>>>>;
@@ -71,12 +98,14 @@ impl Users {
             sessions: Mutex::default(),
             known: Mutex::default(),
             own: own.clone(),
+            gate: Arc::new(RwLock::new(true)),
         };
         let fs = FileSystem::connect_waiting(&users.options).map_err(|error| error.to_string())?;
         let session = Arc::new(Session {
             fs,
             who: own.clone(),
             is_to_be_become: users.is_root,
+            gate: users.gate.clone(),
         });
         lock(&users.sessions).insert(own, Arc::new(Mutex::new(Some(session))));
         Ok(users)
@@ -135,9 +164,24 @@ impl Users {
             fs,
             who: who.clone(),
             is_to_be_become: self.is_root,
+            gate: self.gate.clone(),
         });
         *place = Some(session.clone());
         Ok(session)
+    }
+
+    /// Ends all sessions, when no request is at work any more: what they have done is folded. Blocks.
+    pub fn end(&self) {
+        *self.gate.write().unwrap_or_else(PoisonError::into_inner) = false;
+        let places: Vec<Place> = lock(&self.sessions)
+            .drain()
+            .map(|(_, place)| place)
+            .collect();
+        for place in places {
+            if let Some(session) = lock(&place).take() {
+                session.fs.end();
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod mount;
 mod table;
+mod users;
 
 use crate::support::{Running, Serving, arck, hear_interrupts, refused, run, succeeded};
 use mount::Mount;
@@ -124,14 +125,15 @@ fn programs_under_the_library_see_the_same() {
             .create(true)
             .open(at("log"))
             .unwrap();
-        writeln!(log, "mount {index}").unwrap();
+        log.write_all(format!("mount {index}\n").as_bytes())
+            .unwrap();
     }
     other.join().unwrap();
     let log = std::fs::read_to_string(at("log")).unwrap();
     for who in ["library", "mount"] {
         let own: Vec<_> = log.lines().filter(|line| line.starts_with(who)).collect();
         let expected: Vec<_> = (0..300).map(|index| format!("{who} {index}")).collect();
-        assert_eq!(own, expected);
+        assert!(own == expected, "{who}:\n{log}");
     }
     assert_eq!(log.lines().count(), 600);
     drop(open);
@@ -408,4 +410,39 @@ fn mount_runs_it_by_the_name_of_its_helper() {
     let done = std::fs::write(mount.path().join("file"), "y");
     assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EROFS));
     mount.unmount();
+}
+
+/// `arck serve --mount`: mounted when it says that it is ready, and unmounted when it has ended.
+#[test]
+fn a_service_mounts_its_pool() {
+    let mount = Mount::prepared("16M");
+    let point = mount.path();
+    let serve = || Serving::start(&mount.pool(), &["--mount", point.to_str().unwrap()]);
+    let mut serving = serve();
+    assert!(mount::is_mounted(&point));
+    std::fs::write(point.join("file"), "x").unwrap();
+    assert_eq!(beside(&mount, "cat /arck/file"), "x");
+    // Somebody has it open still.
+    let open = std::fs::File::open(point.join("file")).unwrap();
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+    assert!(!mount::is_mounted(&point));
+    let error = open.read_at(&mut [0], 0).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+    // Killed: the mount ends too.
+    let mut serving = serve();
+    assert_eq!(std::fs::read_to_string(point.join("file")).unwrap(), "x");
+    serving.process.kill().unwrap();
+    serving.process.wait().unwrap();
+    mount::until("it is unmounted", || !mount::is_mounted(&point));
+    // What cannot be mounted is not served.
+    let mut serve = arck();
+    serve
+        .arg("serve")
+        .arg(mount.pool())
+        .arg("--mount")
+        .arg(mount.place.path().join("none"));
+    refused(&serve.output().unwrap(), "mkdir");
+    let output = arck().arg("check").arg(mount.pool()).output().unwrap();
+    assert_eq!(succeeded(&output), "");
 }
