@@ -99,11 +99,13 @@ pub enum Rule {
     CreationGroup,
     /// The set-group-id bit is for members of the group.
     SetGroupId,
+    /// A new device is root's to make, but for the character device 0, which stands for nothing.
+    Device,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 41] = [
+    pub const ALL: [Rule; 42] = [
         Rule::ArenaReadable,
         Rule::PageInArena,
         Rule::PageVisitedOnce,
@@ -145,6 +147,7 @@ impl Rule {
         Rule::CreationUser,
         Rule::CreationGroup,
         Rule::SetGroupId,
+        Rule::Device,
     ];
 
     /// `I1` to `I4`.

@@ -77,6 +77,7 @@ impl Context<'_> {
                     kind: FileKind::File,
                     mode: mode & 0o7777,
                     target: b"",
+                    device: 0,
                     opens: true,
                     owner: self.credentials.owner(),
                 };
@@ -133,6 +134,7 @@ impl Context<'_> {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
+        self.credentials.check_device(&creation)?;
         self.expect_reached()?;
         self.kit
             .give_creation(directory, &expected, name, &found, creation)
@@ -168,6 +170,7 @@ impl Context<'_> {
             FileKind::Directory => {}
             _ if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR.into()),
             FileKind::File => {}
+            FileKind::CharacterDevice | FileKind::BlockDevice => return Err(Errno::NXIO.into()),
             FileKind::Pipe | FileKind::Socket => return Err(Errno::NXIO.into()),
         }
         let mut wanted = if write { 2 } else { 0 };
