@@ -12,6 +12,7 @@ pub mod extended;
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
 use crate::mappings::Mapping;
 use arck_libfs_kit::engine::{Attempt, Need};
+use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{CachedInode, File, flag};
 use credentials::{Capability, Credentials};
@@ -41,6 +42,7 @@ fn of(inode: &'static CachedInode, links: u32) -> Attributes {
     let word = |field: &std::sync::atomic::AtomicU64| field.load(Ordering::Relaxed);
     let half = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
     let file = File::of(inode);
+    let is_device = inode.kind().is_some_and(FileKind::is_device);
     Attributes {
         inode: u64::from(inode.number()),
         generation: inode.generation(),
@@ -48,7 +50,13 @@ fn of(inode: &'static CachedInode, links: u32) -> Attributes {
         links,
         uid: half(&inode.uid),
         gid: half(&inode.gid),
+        device: match is_device {
+            // It has no more bits.
+            true => word(&inode.size) as u32,
+            false => 0,
+        },
         size: match file {
+            Ok(_) if is_device => 0,
             Ok(_) => word(&inode.size),
             Err(_) => word(&inode.size).max(4096),
         },

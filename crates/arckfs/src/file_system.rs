@@ -418,6 +418,7 @@ impl FileSystem {
             kind: FileKind::File,
             mode: mode & 0o7777,
             target: b"",
+            device: 0,
             opens: true,
             owner: self.engine.credentials.owner(),
             groups: &self.engine.credentials.groups,

@@ -106,6 +106,8 @@ pub struct Attributes {
     pub links: u32,
     pub uid: u32,
     pub gid: u32,
+    /// Of a device: its number, as in `st_rdev`; else 0.
+    pub device: u32,
     /// Bytes.
     pub size: u64,
     /// Allocated storage in units of 512 bytes.

@@ -13,7 +13,7 @@ use arck_core_state::arena::BRANCH_SLOTS;
 use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, PATH_MAX};
 use arck_core_state::header::{COUNTED_MAX, HeaderKind};
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity};
-use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages};
+use arck_core_state::{DEVICE_MAX, FileKind, Inode, InodeNumber, PAGE_SIZE, PagePtr, Pages};
 use std::sync::atomic::Ordering;
 
 /// What a page is used for.
@@ -235,6 +235,7 @@ impl<S: Sink> Look<'_, S> {
             FileKind::Link => PATH_MAX as u64,
             // As many buckets as an index reaches.
             FileKind::Directory => capacity(HEIGHT_MAX).saturating_mul(PAGE_SIZE),
+            FileKind::CharacterDevice | FileKind::BlockDevice => DEVICE_MAX,
             FileKind::Pipe | FileKind::Socket => 0,
         };
         if inode.size > most {
@@ -280,7 +281,7 @@ impl<S: Sink> Look<'_, S> {
             return;
         }
         let is_directory = kind == FileKind::Directory;
-        if matches!(kind, FileKind::Pipe | FileKind::Socket) {
+        if kind.is_device() || matches!(kind, FileKind::Pipe | FileKind::Socket) {
             if root.pointer() != 0 || inode.pages != 0 {
                 let detail = format!("pages of what has none ({kind:?})");
                 self.of_inode(Rule::Index, 32, detail);

@@ -16,7 +16,9 @@ pub const INODE_SIZE: usize = 128;
 #[repr(u8)]
 pub enum FileKind {
     Pipe = 1,
+    CharacterDevice = 2,
     Directory = 4,
+    BlockDevice = 6,
     File = 8,
     Link = 10,
     Socket = 12,
@@ -26,7 +28,9 @@ impl FileKind {
     pub fn from_u8(value: u8) -> Option<FileKind> {
         match value {
             1 => Some(FileKind::Pipe),
+            2 => Some(FileKind::CharacterDevice),
             4 => Some(FileKind::Directory),
+            6 => Some(FileKind::BlockDevice),
             8 => Some(FileKind::File),
             10 => Some(FileKind::Link),
             12 => Some(FileKind::Socket),
@@ -36,11 +40,18 @@ impl FileKind {
     pub fn from_mode(mode: u32) -> Option<FileKind> {
         FileKind::from_u8((mode >> 12 & 0xf) as u8)
     }
+    pub fn is_device(self) -> bool {
+        matches!(self, FileKind::CharacterDevice | FileKind::BlockDevice)
+    }
     /// The type bits of `st_mode`.
     pub fn mode_bits(self) -> u32 {
         u32::from(self as u8) << 12
     }
 }
+
+/// The greatest number of a device: 12 bits of the kind of driver and 20 of the device, as Linux lays them out in
+/// `mknod`'s argument and in `st_rdev`.
+pub const DEVICE_MAX: u64 = u32::MAX as u64;
 
 /// Nanoseconds since the epoch; reaches from the year 1677 to 2262.
 pub type Nanoseconds = i64;
@@ -56,7 +67,8 @@ pub struct Inode {
     pub links: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Bytes. Of a directory: 4096 times the number of its buckets.
+    /// Bytes. Of a directory: 4096 times the number of its buckets. Of a device: its number, as `mknod` takes
+    /// it ([`DEVICE_MAX`]).
     pub size: u64,
     /// Root of the index of data pages, or of hash pages.
     pub root: IndexRoot,

@@ -266,6 +266,7 @@ fn is_file(kind: FileKind) -> Attempt<()> {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(Errno::ISDIR.into()),
         FileKind::Link => Err(Errno::LOOP.into()),
+        FileKind::CharacterDevice | FileKind::BlockDevice => Err(Errno::NXIO.into()),
         FileKind::Pipe | FileKind::Socket => Err(Errno::NXIO.into()),
     }
 }

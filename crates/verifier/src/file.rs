@@ -9,11 +9,11 @@
 use crate::copy::{CopiedDelta, entries};
 use crate::fold_set::FoldSet;
 use crate::rule::{Rule, Violation};
-use crate::state::VerifiedState;
+use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_SIZE, offset};
 use arck_core_state::geometry::{FILE_SIZE_MAX, PATH_MAX};
 use arck_core_state::index::{HEIGHT_MAX, HOLE, IndexRoot, capacity};
-use arck_core_state::{FileKind, Inode, PAGE_SIZE, PagePtr, extended};
+use arck_core_state::{DEVICE_MAX, FileKind, Inode, PAGE_SIZE, PagePtr, extended};
 use foldhash::HashSet;
 
 /// What changes in a file.
@@ -54,6 +54,7 @@ pub(crate) fn check<S: VerifiedState>(
     let greatest = match inode.kind() {
         Some(FileKind::File) => FILE_SIZE_MAX,
         Some(FileKind::Link) => PATH_MAX as u64,
+        Some(kind) if kind.is_device() => return check_device(set.who, delta, inode, kind),
         _ => return check_no_data(delta),
     };
     let mut change = FileChange::default();
@@ -137,22 +138,66 @@ pub(crate) fn check_attributes<S: VerifiedState>(
     Ok(Some(page))
 }
 
+/// A device has a number, in the place of a size. Its name may be folded before its branch: until that comes, the
+/// number is 0, and it keeps the one with which it comes.
+fn check_device(
+    who: &Credentials,
+    delta: &CopiedDelta,
+    inode: &Inode,
+    kind: FileKind,
+) -> Result<FileChange, Violation> {
+    let number = delta.branch.size;
+    let refuse = |rule, detail: String| {
+        let at = delta.field(offset::SIZE);
+        Err(Violation::new(rule, delta.inode, at, detail))
+    };
+    check_fields_of_data(delta)?;
+    if number == UNCHANGED_SIZE {
+        return Ok(FileChange::default());
+    }
+    if number > DEVICE_MAX {
+        return refuse(Rule::Size, format!("number {number:#x} of a device"));
+    }
+    if inode.size != 0 && inode.size != number {
+        let detail = format!("another number of device {:#x}", inode.size);
+        return refuse(Rule::FieldsOfKind, detail);
+    }
+    let is_nothing = kind == FileKind::CharacterDevice && number == 0;
+    if !is_nothing && !who.is_root() {
+        return refuse(Rule::Device, format!("user {} makes a device", who.uid));
+    }
+    Ok(FileChange {
+        size: Some(number),
+        ..FileChange::default()
+    })
+}
+
 /// What is neither file nor symbolic link has attributes only.
 fn check_no_data(delta: &CopiedDelta) -> Result<FileChange, Violation> {
+    if delta.branch.size != UNCHANGED_SIZE {
+        let at = delta.field(offset::SIZE);
+        let detail = "a size of what has none that changes";
+        return Err(Violation::new(Rule::FieldsOfKind, delta.inode, at, detail));
+    }
+    check_fields_of_data(delta)?;
+    Ok(FileChange::default())
+}
+
+/// That neither index nor limit is used.
+fn check_fields_of_data(delta: &CopiedDelta) -> Result<(), Violation> {
     let branch = &delta.branch;
     let broken = [
-        (branch.size != UNCHANGED_SIZE, offset::SIZE),
         (branch.root != IndexRoot::EMPTY, offset::ROOT),
         (branch.limit != UNCHANGED_SIZE, offset::LIMIT),
     ];
     for (is_broken, field) in broken {
         if is_broken {
             let at = delta.field(field);
-            let detail = "size, index or limit on what has no data pages";
+            let detail = "index or limit on what has no data pages";
             return Err(Violation::new(Rule::FieldsOfKind, delta.inode, at, detail));
         }
     }
-    Ok(FileChange::default())
+    Ok(())
 }
 
 /// A walk over the copied delta index, in ascending order of file pages.

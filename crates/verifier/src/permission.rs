@@ -81,6 +81,9 @@ fn check_creations<S: VerifiedState>(set: &FoldSet<'_, S>, names: &Names) -> Res
     for (creation, at) in &names.creations {
         let refuse = |rule, detail: String| Err(Violation::new(rule, creation.parent, *at, detail));
         let Creation { uid, gid, .. } = *creation;
+        if creation.kind == FileKind::BlockDevice {
+            return refuse(Rule::Device, format!("user {} makes a device", set.who.uid));
+        }
         if uid != set.who.uid {
             return refuse(Rule::CreationUser, format!("user {uid} for a new inode"));
         }

@@ -100,11 +100,13 @@ pub enum Rule {
     /// The set-group-id bit is for members of the group; a new file may have it without a bit for its group to
     /// execute it, as a directory hands it down.
     SetGroupId,
+    /// A new device is root's to make, but for the character device 0, which stands for nothing.
+    Device,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 41] = [
+    pub const ALL: [Rule; 42] = [
         Rule::ArenaReadable,
         Rule::PageInArena,
         Rule::PageVisitedOnce,
@@ -146,6 +148,7 @@ impl Rule {
         Rule::CreationUser,
         Rule::CreationGroup,
         Rule::SetGroupId,
+        Rule::Device,
     ];
 
     /// `I1` to `I4`.

@@ -13,7 +13,7 @@ use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
 use arck_core_state::cast;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{Inode, InodeNumber, PagePtr};
+use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr};
 use foldhash::HashSet;
 use zerocopy::FromZeros;
 
@@ -127,7 +127,9 @@ fn inode_change<'a, S: VerifiedState>(
         accessed: time(branch.accessed),
         ..unchanged(delta.inode)
     };
-    if !file.is_nothing() {
+    let is_device = inode.kind().is_some_and(FileKind::is_device);
+    // The number of a device is no contents.
+    if !file.is_nothing() && !is_device {
         permission::check_write(set.who, delta, &inode)?;
         change.mode = change
             .mode

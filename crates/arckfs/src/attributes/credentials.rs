@@ -5,6 +5,8 @@
 //! the verifier's to say.
 
 use crate::interface::Errno;
+use arck_libfs_kit::format::FileKind;
+use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::views::CachedInode;
 use std::sync::atomic::Ordering;
 
@@ -30,6 +32,7 @@ pub enum Capability {
     Fowner = 3,
     Fsetid = 4,
     SysAdmin = 21,
+    Mknod = 27,
 }
 
 /// The effective capabilities of this thread; all if the kernel does not tell.
@@ -99,6 +102,16 @@ impl Credentials {
     #[inline]
     pub fn may(&self, what: Capability) -> bool {
         self.capabilities & 1 << what as u32 != 0
+    }
+    /// Whether what is to be created may be made as far as it is a device; the character device 0, which stands for
+    /// nothing, anybody may make. EPERM.
+    pub fn check_device(&self, creation: &Creation<'_>) -> Result<(), Errno> {
+        let is_device = creation.kind.is_device();
+        let is_nothing = creation.kind == FileKind::CharacterDevice && creation.device == 0;
+        match !is_device || is_nothing || self.may(Capability::Mknod) {
+            true => Ok(()),
+            false => Err(Errno::PERM),
+        }
     }
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

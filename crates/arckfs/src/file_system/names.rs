@@ -29,6 +29,7 @@ impl FileSystem {
                 kind: FileKind::Directory,
                 mode: mode & 0o1777,
                 target: b"",
+                device: 0,
                 opens: false,
                 owner: self.engine.credentials.owner(),
                 groups: &self.engine.credentials.groups,
@@ -190,6 +191,7 @@ impl FileSystem {
                 kind: FileKind::Link,
                 mode: 0o777,
                 target,
+                device: 0,
                 opens: false,
                 owner: self.engine.credentials.owner(),
                 groups: &self.engine.credentials.groups,
@@ -218,13 +220,17 @@ impl FileSystem {
         })
     }
 
-    /// S_IFREG, S_IFIFO and S_IFSOCK nodes; EPERM for devices.
-    pub fn make_node(&self, at: At, path: &[u8], mode: u32, _device: u64) -> Result<(), Failure> {
+    /// S_IFREG, S_IFIFO, S_IFSOCK, S_IFCHR and S_IFBLK nodes. Devices are root's to make (else EPERM), but for the
+    /// character device 0, and have this number, of which 32 bits count; devices cannot be
+    /// opened (ENXIO). EPERM for a directory, EINVAL for what there is not.
+    pub fn make_node(&self, at: At, path: &[u8], mode: u32, device: u64) -> Result<(), Failure> {
         let kind = match mode & libc::S_IFMT {
             0 | libc::S_IFREG => FileKind::File,
             libc::S_IFIFO => FileKind::Pipe,
             libc::S_IFSOCK => FileKind::Socket,
-            libc::S_IFDIR | libc::S_IFCHR | libc::S_IFBLK => return Err(Errno::PERM.into()),
+            libc::S_IFCHR => FileKind::CharacterDevice,
+            libc::S_IFBLK => FileKind::BlockDevice,
+            libc::S_IFDIR => return Err(Errno::PERM.into()),
             _ => return Err(Errno::INVAL.into()),
         };
         self.make(
@@ -234,6 +240,8 @@ impl FileSystem {
                 kind,
                 mode: mode & 0o7777,
                 target: b"",
+                // The kernel's argument has no more.
+                device: device as u32,
                 opens: false,
                 owner: self.engine.credentials.owner(),
                 groups: &self.engine.credentials.groups,

@@ -77,6 +77,7 @@ impl Context<'_> {
                     kind: FileKind::File,
                     mode: mode & 0o7777,
                     target: b"",
+                    device: 0,
                     opens: true,
                     owner: self.credentials.owner(),
                     groups: &self.credentials.groups,
@@ -134,6 +135,7 @@ impl Context<'_> {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
+        self.credentials.check_device(&creation)?;
         self.expect_reached()?;
         self.kit
             .give_creation(directory, &expected, name, &found, creation)
@@ -169,6 +171,7 @@ impl Context<'_> {
             FileKind::Directory => {}
             _ if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR.into()),
             FileKind::File | FileKind::Pipe | FileKind::Socket => {}
+            FileKind::CharacterDevice | FileKind::BlockDevice => return Err(Errno::NXIO.into()),
         }
         let mut wanted = if write { 2 } else { 0 };
         if flags & ACCESS_MODE != libc::O_WRONLY {

@@ -74,6 +74,7 @@ impl Protected {
         let set = match kind {
             FileKind::File => self.files,
             FileKind::Pipe => self.pipes,
+            FileKind::CharacterDevice | FileKind::BlockDevice => 1,
             FileKind::Directory | FileKind::Link | FileKind::Socket => 1,
         };
         let forbidden = match set {

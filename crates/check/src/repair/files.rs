@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use arck_controller_state::segments::SegmentKind;
 use arck_core_state::geometry::{FILE_SIZE_MAX, PATH_MAX};
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity};
-use arck_core_state::{FileKind, IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages};
+use arck_core_state::{DEVICE_MAX, FileKind, IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages};
 use std::sync::atomic::Ordering;
 
 /// What became of a file's pages.
@@ -35,6 +35,15 @@ pub(crate) fn settle(
     let mut fate = Fate::default();
     let owner = Owner::Inode(inode.number);
     attributes(pool, plan, space, inode, kind, &mut fate);
+    if kind.is_device() {
+        fate.dropped += u64::from(inode.root.pointer() != 0);
+        (inode.root, inode.pages) = (IndexRoot::EMPTY, 0);
+        if inode.size > DEVICE_MAX {
+            // Which device it was nobody knows; this one is none.
+            inode.size = 0;
+        }
+        return fate;
+    }
     if matches!(kind, FileKind::Pipe | FileKind::Socket) {
         fate.dropped += u64::from(inode.root.pointer() != 0);
         (inode.root, inode.size, inode.pages) = (IndexRoot::EMPTY, 0, 0);

@@ -80,6 +80,8 @@ pub enum Created<'p> {
     Empty,
     /// Contents, a symbolic link's target among them, and a branch that leads to them.
     With(&'p Durable<Contents>, &'p Durable<Begun>),
+    /// A device's number, in its branch.
+    Numbered(&'p Durable<Begun>),
 }
 
 /// What is replaced by a name that moves.
@@ -159,10 +161,13 @@ pub struct Ready<'n>(Record<'n>);
 
 impl<'n> Ready<'n> {
     /// The first name of a new inode, in the place of a file's or of none. EIO: a symbolic link without a
-    /// target, or a directory with contents.
+    /// target, a device without a number, or contents of what has none.
     pub fn creation(record: Record<'n>, created: Created<'_>) -> Result<Ready<'n>, Errno> {
         match (record.kind, created) {
             (FileKind::Link, Created::Empty) | (FileKind::Directory, Created::With(..)) => {
+                Err(Errno::IO)
+            }
+            (kind, created) if kind.is_device() != matches!(created, Created::Numbered(_)) => {
                 Err(Errno::IO)
             }
             _ => Ok(Ready::within(record)),
@@ -241,9 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_is_not_born_without_its_target() {
+    fn nothing_is_born_without_what_it_is_by() {
         assert!(Ready::creation(record(FileKind::Link), Created::Empty).is_err());
         assert!(Ready::creation(record(FileKind::File), Created::Empty).is_ok());
+        assert!(Ready::creation(record(FileKind::BlockDevice), Created::Empty).is_err());
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Creation<'t> {
     pub mode: u32,
     /// Of a symbolic link.
     pub target: &'t [u8],
+    /// Of a device: its number.
+    pub device: u32,
     /// It is listed as open before anybody can find it: whoever takes the right to it away right after
     /// its creation leaves it to its maker.
     pub opens: bool,
@@ -58,6 +60,7 @@ impl Creation<'static> {
             kind: FileKind::File,
             mode,
             target: b"",
+            device: 0,
             opens: false,
             owner: (user.as_raw(), group.as_raw()),
             groups: &[],
@@ -66,14 +69,17 @@ impl Creation<'static> {
 }
 
 /// What an inode is created with, which is durable.
-pub(super) struct With {
-    contents: Durable<Contents>,
-    branch: Durable<Begun>,
+pub(super) enum With {
+    Contents(Durable<Contents>, Durable<Begun>),
+    Number(Durable<Begun>),
 }
 
 impl With {
     fn created(&self) -> Created<'_> {
-        Created::With(&self.contents, &self.branch)
+        match self {
+            With::Contents(contents, branch) => Created::With(contents, branch),
+            With::Number(branch) => Created::Numbered(branch),
+        }
     }
 }
 
@@ -240,6 +246,9 @@ impl Context<'_> {
         inode.base_links.store(directory_links, relaxed);
         let with = match creation.kind {
             FileKind::Link => Some(self.store_target(inode, &own, creation.target, time)?),
+            FileKind::CharacterDevice | FileKind::BlockDevice => {
+                Some(self.store_number(inode, &own, creation.device, time)?)
+            }
             _ => None,
         };
         inode
@@ -300,11 +309,30 @@ impl Context<'_> {
             // Nobody looks at page or branch before the inode is created, so one fence does for both.
             let branch = self.begin_with(inode, own, contents, time)?;
             let (contents, branch) = order::fence((data.describing(), branch));
-            Ok(With { contents, branch })
+            Ok(With::Contents(contents, branch))
         };
         let with = stored().inspect_err(|_| stock.data.release(session, page))?;
         self.has_from_creation(File::of(inode)?, contents);
         Ok(with)
+    }
+
+    /// Stores the number of a device about to be created, durably: in its branch, as other inodes' size.
+    fn store_number(
+        &self,
+        inode: &'static CachedInode,
+        own: &Expected,
+        device: u32,
+        time: i64,
+    ) -> Attempt<With> {
+        let number = Said {
+            root: IndexRoot::EMPTY,
+            size: u64::from(device),
+            pages: 0,
+        };
+        let branch = self.begin_with(inode, own, number, time)?;
+        let branch = order::fence(branch);
+        self.has_from_creation(File::of(inode)?, number);
+        Ok(With::Number(branch))
     }
 
     /// Begins the branch of an inode about to be created with contents, which are stored. To be fenced before

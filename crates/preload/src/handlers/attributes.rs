@@ -30,6 +30,7 @@ fn fill_stat(attributes: &Attributes) -> libc::stat {
     stat.st_nlink = attributes.links.into();
     stat.st_uid = attributes.uid;
     stat.st_gid = attributes.gid;
+    stat.st_rdev = attributes.device.into();
     stat.st_size = attributes.size as i64;
     stat.st_blksize = 4096;
     stat.st_blocks = attributes.blocks as i64;
@@ -131,6 +132,8 @@ fn fill_statx(attributes: &Attributes, mask: u32) -> libc::statx {
     statx.stx_btime = time(attributes.created);
     statx.stx_ctime = time(attributes.changed);
     statx.stx_mtime = time(attributes.modified);
+    statx.stx_rdev_major = libc::major(attributes.device.into());
+    statx.stx_rdev_minor = libc::minor(attributes.device.into());
     statx.stx_dev_major = libc::major(device());
     statx.stx_dev_minor = libc::minor(device());
     statx

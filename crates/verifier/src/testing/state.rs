@@ -5,7 +5,9 @@ use arck_core_state::branch::UNCHANGED_TIME;
 use arck_core_state::directory::{Dentry, hash_name};
 use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, NAME_MAX, PATH_MAX, SessionNumber};
 use arck_core_state::header::{HeaderKind, Ownership};
-use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE};
+use arck_core_state::{
+    DEVICE_MAX, FileKind, HeaderCopy, Inode, InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use zerocopy::FromZeros;
@@ -358,6 +360,7 @@ impl MemoryState {
             let longest = match inode.kind() {
                 Some(FileKind::Link) => PATH_MAX as u64,
                 Some(FileKind::File) => FILE_SIZE_MAX,
+                Some(FileKind::CharacterDevice | FileKind::BlockDevice) => DEVICE_MAX,
                 _ => 0,
             };
             ensure(inode.size <= longest, format!("size of {number}"))?;

@@ -3,7 +3,7 @@
 use super::operations::fold;
 use super::*;
 use crate::VerifiedState;
-use arck_core_state::extended;
+use arck_core_state::{DEVICE_MAX, extended};
 
 fn with(edit: impl FnOnce(&mut MemoryState)) -> (MemoryState, Owner) {
     let (mut state, owner) = world();
@@ -35,6 +35,47 @@ fn group_and_others_may_write_what_the_bits_allow() {
             .unwrap();
         session.remove(&state, HOME, b"second").unwrap();
         fold(&mut state, &mut session, &[HOME, OLD]);
+    }
+}
+
+/// A device keeps the number with which root has made it; the character device 0 is anybody's to make.
+#[test]
+fn devices_are_roots_to_make() {
+    for (uid, kind, number) in [
+        (0, FileKind::CharacterDevice, 0x103),
+        (0, FileKind::BlockDevice, DEVICE_MAX),
+        (0, FileKind::BlockDevice, 0),
+        (USER, FileKind::CharacterDevice, 0),
+    ] {
+        let (mut state, mut session) = with(|_| {});
+        session.who.uid = uid;
+        session
+            .create(&state, HOME, b"device", NEW, kind, 0o4000)
+            .unwrap();
+        let header = state.headers[&NEW];
+        session
+            .arena
+            .edit_branch(NEW, &header, |branch| branch.size = number);
+        // Its name first, and then its number: as whoever folds the one may not need the other.
+        fold(&mut state, &mut session, &[HOME]);
+        fold(&mut state, &mut session, &[NEW]);
+        let inode = state.inode(NEW).unwrap();
+        assert_eq!((inode.kind(), inode.size), (Some(kind), number));
+        // No write has been done that would take its set-id bits away, and none needs to be allowed.
+        assert_eq!(inode.mode & 0o7777, 0o4000);
+        // Whoever may have a name of it moves it, and its owner changes its mode.
+        session.who.uid = USER;
+        state.change(NEW, |inode| inode.uid = USER);
+        session
+            .rename(&state, (HOME, b"device"), (HOME, b"moved"), 0)
+            .unwrap();
+        let header = state.headers[&NEW];
+        session
+            .arena
+            .edit_branch(NEW, &header, |branch| branch.mode = 0o600);
+        fold(&mut state, &mut session, &[HOME, NEW]);
+        let inode = state.inode(NEW).unwrap();
+        assert_eq!((inode.mode & 0o7777, inode.size), (0o600, number));
     }
 }
 

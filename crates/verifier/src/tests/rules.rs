@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{ArenaSource, PageBudget, Rule, Violation, copy_delta, verify};
+use arck_core_state::DEVICE_MAX;
 use arck_core_state::arena::DELTA_FIRST;
 use arck_core_state::branch::{StoredBranch, UNCHANGED_TIME};
 use arck_core_state::directory::Dentry;
@@ -44,6 +45,13 @@ impl Attack {
     /// A new file in `HOME`.
     fn creation(&mut self, edit: impl FnOnce(&mut Record<'_>)) {
         self.record(HOME, NEW, FileKind::File, b"new", edit);
+    }
+
+    /// A new device in `HOME`.
+    fn device(&mut self, kind: FileKind, number: u64) {
+        let user = self.owner.who.uid;
+        self.record(HOME, NEW, kind, b"new", |r| r.uid = user);
+        self.branch(NEW, |b| (b.parent, b.size) = (HOME, number));
     }
 
     fn branch(&mut self, number: InodeNumber, edit: impl FnOnce(&mut StoredBranch)) {
@@ -186,6 +194,32 @@ pub(super) const CASES: &[Case] = &[
             b.parent = HOME;
             b.root = IndexRoot::new(PAGES + 5, 0);
         });
+    }),
+    // A device keeps its number, also where root would change it, and has nothing else there.
+    (Rule::FieldsOfKind, OLD, |a| {
+        a.owner.who.uid = 0;
+        a.state
+            .change(OLD, |inode| (inode.mode, inode.size) = (0o20_666, 0x103));
+        a.branch(OLD, |b| b.size = 0x105);
+    }),
+    (Rule::FieldsOfKind, NEW, |a| {
+        a.owner.who.uid = 0;
+        a.device(FileKind::BlockDevice, 0x801);
+        a.branch(NEW, |b| b.root = IndexRoot::new(PAGES + 5, 0));
+    }),
+    (Rule::FieldsOfKind, NEW, |a| {
+        a.owner.who.uid = 0;
+        a.device(FileKind::CharacterDevice, 0x103);
+        a.branch(NEW, |b| b.limit = 0);
+    }),
+    (Rule::FieldsOfKind, NEW, |a| {
+        a.owner.who.uid = 0;
+        a.device(FileKind::CharacterDevice, 0x103);
+        a.branch(NEW, |b| b.attributes = PAGES as u32 + 5);
+    }),
+    (Rule::Size, NEW, |a| {
+        a.owner.who.uid = 0;
+        a.device(FileKind::CharacterDevice, DEVICE_MAX + 1);
     }),
     (Rule::FieldsOfKind, NEW, |a| {
         a.record(HOME, NEW, FileKind::Pipe, b"p", |_| {});
@@ -433,6 +467,29 @@ pub(super) const CASES: &[Case] = &[
             .change(HOME, |inode| (inode.gid, inode.mode) = (0, 0o42_755));
         a.creation(|r| (r.gid, r.mode) = (0, 0o2755));
     }),
+    // With and without what says which device it is; whichever inode is folded.
+    (Rule::Device, HOME, |a| {
+        let _ = a.record(HOME, NEW, FileKind::BlockDevice, b"d", |_| {});
+    }),
+    (Rule::Device, HOME, |a| a.device(FileKind::BlockDevice, 0)),
+    (Rule::Device, NEW, |a| {
+        a.device(FileKind::CharacterDevice, 0x103)
+    }),
+    (Rule::Device, NEW, |a| {
+        a.device(FileKind::CharacterDevice, 1)
+    }),
+    (Rule::Device, NEW, |a| {
+        a.device(FileKind::BlockDevice, 0x801)
+    }),
+    (Rule::Device, OLD, |a| {
+        a.state
+            .change(OLD, |inode| (inode.mode, inode.size) = (0o20_666, 0));
+        a.branch(OLD, |b| b.size = 0x103);
+    }),
+    // Born as another's, which is refused too.
+    (Rule::Device, HOME, |a| {
+        let _ = a.record(HOME, NEW, FileKind::BlockDevice, b"d", |r| r.uid = 0);
+    }),
 ];
 
 fn broken(case: &Case) -> Option<Violation> {
@@ -462,7 +519,7 @@ fn every_rule_fires_as_itself() {
             .enumerate()
             .all(|(at, rule)| *rule as usize == at)
     );
-    assert_eq!(Rule::ALL.last(), Some(&Rule::SetGroupId));
+    assert_eq!(Rule::ALL.last(), Some(&Rule::Device));
     let missing: Vec<_> = Rule::ALL
         .iter()
         .filter(|rule| !fired.contains(rule))

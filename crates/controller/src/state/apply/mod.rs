@@ -250,6 +250,11 @@ fn attributes_and_data(
             inode.size = size;
         }
     }
+    if let Some(number) = wanted.size
+        && inode.kind().is_some_and(FileKind::is_device)
+    {
+        inode.size = number;
+    }
     if let Some(page) = wanted.attributes {
         if !inode.attributes.is_null() {
             change.set_data_page_used(inode.attributes, false);

@@ -152,6 +152,9 @@ impl Rights<'_> {
         )?;
         ensure(new.generation == header.generation, "another generation")?;
         ensure(self.who.uid == 0 || new.uid == self.who.uid, "another user")?;
+        let is_nothing = new.kind() == Some(FileKind::CharacterDevice) && new.size == 0;
+        let is_device = new.kind().is_some_and(FileKind::is_device);
+        ensure(self.who.uid == 0 || !is_device || is_nothing, "a device")?;
         let member = self.who.uid == 0 || self.who.in_group(new.gid);
         // It may have been created in one directory and moved to another since.
         let handed_down = self.after.inodes.iter().any(|(&number, inode)| {
@@ -173,6 +176,10 @@ impl Rights<'_> {
             (inode.number, inode.generation, kind, whose)
         };
         ensure(fixed(old) == fixed(new), "what is fixed changed")?;
+        if old.kind().is_some_and(FileKind::is_device) {
+            let is_first = old.size == 0 && self.who.uid == 0;
+            ensure(is_first || old.size == new.size, "another device")?;
+        }
         let is_directory = old.kind() == Some(FileKind::Directory);
         let owner = self.is_owner(old);
         let write = self.may_write(old);
@@ -182,7 +189,8 @@ impl Rights<'_> {
             .data
             .range(all.clone())
             .eq(self.after.data.range(all));
-        let contents = !same || old.size != new.size;
+        let is_device = old.kind().is_some_and(FileKind::is_device);
+        let contents = !same || old.size != new.size && !is_device;
         let mut kept = old.mode;
         if contents {
             ensure(!is_directory, "contents of a directory")?;

@@ -234,6 +234,11 @@ const OPERATIONS: &[Operation] = &[
         h.create(HOME, b"pipe", NEW, FileKind::Pipe);
         h.times(NEW);
     }),
+    ("device", &[HOME, NEW], |h| {
+        h.create(HOME, b"device", NEW, FileKind::CharacterDevice);
+        h.branch(NEW, |branch| branch.size = 0);
+        h.times(NEW);
+    }),
     ("mkdir", &[HOME, NEW + 1], |h| {
         h.create(HOME, b"d", NEW, FileKind::Directory);
         h.create(NEW, b"e", NEW + 1, FileKind::Directory);
