@@ -7,6 +7,7 @@ mod checking;
 mod golden;
 mod lacking;
 mod leaving;
+mod meeting;
 mod mistakes;
 mod owners;
 mod pools;
