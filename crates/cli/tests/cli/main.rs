@@ -9,6 +9,7 @@ mod golden;
 mod lacking;
 mod leaving;
 mod managed;
+mod meeting;
 mod mistakes;
 mod mounting;
 mod owners;

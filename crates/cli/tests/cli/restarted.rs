@@ -120,7 +120,7 @@ fn is_clean(pool: &Path) {
 }
 
 /// Kills the controller; gives the next one.
-fn kill_and_wait_for_the_next(pool: &Path) -> i32 {
+pub fn kill_and_wait_for_the_next(pool: &Path) -> i32 {
     let killed = controller(pool);
     signal(killed, libc::SIGKILL);
     wait_until("nobody starts another one", || {

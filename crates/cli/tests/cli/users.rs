@@ -8,20 +8,20 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Who serves the pool.
-const SERVER: (u32, &[u32]) = (990, &[990]);
-const ANN: (u32, &[u32]) = (1001, &[1001, 2000]);
-const BOB: (u32, &[u32]) = (1002, &[1002, 2000]);
-const EVE: (u32, &[u32]) = (1003, &[1003]);
+pub const SERVER: (u32, &[u32]) = (990, &[990]);
+pub const ANN: (u32, &[u32]) = (1001, &[1001, 2000]);
+pub const BOB: (u32, &[u32]) = (1002, &[1002, 2000]);
+pub const EVE: (u32, &[u32]) = (1003, &[1003]);
 
-struct Users {
-    place: Place,
+pub struct Users {
+    pub place: Place,
     arck: PathBuf,
     serving: Option<Serving>,
 }
 
 impl Users {
     /// A pool that a user of its own serves, and a copy of the command that all can reach.
-    fn new() -> Users {
+    pub fn new() -> Users {
         // SAFETY: no arguments, no memory.
         let user = unsafe { libc::geteuid() };
         assert_eq!(
@@ -39,20 +39,20 @@ impl Users {
         users
     }
 
-    fn serve(&mut self, arguments: &[&str]) {
+    pub fn serve(&mut self, arguments: &[&str]) {
         let pool = self.place.pool();
         let mut command = self.of(SERVER, &["serve"]);
         command.arg(pool).args(["--ready-fd", "1"]).args(arguments);
         self.serving = Some(Serving::of(&mut command));
     }
 
-    fn end(&mut self) {
+    pub fn end(&mut self) {
         let mut serving = self.serving.take().unwrap();
         serving.signal(libc::SIGTERM);
         assert!(serving.process.wait().unwrap().success());
     }
 
-    fn of(&self, (uid, groups): (u32, &'static [u32]), arguments: &[&str]) -> Command {
+    pub fn of(&self, (uid, groups): (u32, &'static [u32]), arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.arck);
         command.args(arguments).current_dir("/");
         command.env("ARCK_POOL", self.place.pool());
@@ -76,17 +76,23 @@ impl Users {
 
     /// `arck run -- sh -c SCRIPT`.
     fn script(&self, user: (u32, &'static [u32]), script: &str) -> Output {
-        let script = format!("cd /arck && {script}");
-        let mut command = self.of(user, &["run", "--", "sh", "-c", &script]);
-        command.env("LC_ALL", "C").output().unwrap()
+        self.running(user, script).output().unwrap()
     }
 
-    fn says(&self, user: (u32, &'static [u32]), script: &str) -> String {
+    /// The same, to be run.
+    pub fn running(&self, user: (u32, &'static [u32]), script: &str) -> Command {
+        let script = format!("cd /arck && {script}");
+        let mut command = self.of(user, &["run", "--", "sh", "-c", &script]);
+        command.env("LC_ALL", "C");
+        command
+    }
+
+    pub fn says(&self, user: (u32, &'static [u32]), script: &str) -> String {
         succeeded(&self.script(user, script))
     }
 
     /// The script fails with this in what it says.
-    fn fails(&self, user: (u32, &'static [u32]), script: &str, says: &str) {
+    pub fn fails(&self, user: (u32, &'static [u32]), script: &str, says: &str) {
         let output = self.script(user, script);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{script}: {output:?}");
@@ -103,7 +109,7 @@ impl Drop for Users {
     }
 }
 
-const DENIED: &str = "Permission denied";
+pub const DENIED: &str = "Permission denied";
 
 #[test]
 fn programs_of_several_users_share_a_pool() {

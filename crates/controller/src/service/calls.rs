@@ -119,6 +119,13 @@ impl Service {
             // What was looked at, and waits for nobody: a copy that is closed later would be a lock that lasts
             // longer.
             self.core.close_kept(user, received);
+        } else if let (Call::IsPipe { inode, generation }, Answer::Done) = (&call, &answer) {
+            // Whoever closes his own then is not to be there any more.
+            for file in received {
+                self.core
+                    .named_pipes
+                    .close_one((*inode, *generation), user, file);
+            }
         } else {
             self.closer.close(received);
         }

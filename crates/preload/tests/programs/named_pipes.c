@@ -378,7 +378,6 @@ static void attributes(void) {
     SHOW(futimens(reader, times)); show_stat("of");
     struct stat status;
     MUST(lstat("of", &status)); printf("%ld %ld\n", (long)status.st_atime, (long)status.st_mtime);
-    SHOW(fchmodat(writer, "", 0600, AT_EMPTY_PATH)); told(reader, "of");
     MUST(link("of", "of2")); told(reader, "of2");
     MUST(rename("of2", "of3")); told(reader, "of3");
     /* What is not the pool's is as it was. */
@@ -409,8 +408,31 @@ static void attributes(void) {
     SHOW(write(writer, "p", 1));
     printf("%d\n", ended(who));
     close(writer); close(path_only); close(reader);
-    SHOW(system("cat /dev/stdin < of & sleep 0.1; echo named by a descriptor > of; wait"));
+    SHOW(system("cat /dev/stdin < of & sleep 0.1; { echo named by a descriptor; sleep 0.3; } > of; wait"));
     SHOW(system("exec 4<>of; exec 5< /dev/fd/4; echo through >&4; exec 4>&-; cat <&5"));
+}
+
+/* FIFOs whose paths look like those of a pool's, and lead to one in another place. */
+static void forged(void) {
+    char top[] = "/tmp/forgedXXXXXX", path[100];
+    puts("forged");
+    MUST(mkdtemp(top) != 0);
+    snprintf(path, sizeof path, "%s/named-pipes", top);
+    MUST(mkdir(path, 0700));
+    int good = 0;
+    for (int inode = 1; inode < 60; inode++) {
+        struct stat of, by;
+        snprintf(path, sizeof path, "%s/named-pipes/%08x-00000001", top, inode);
+        MUST(mkfifo(path, 0640));
+        int fd = MUST(open(path, O_RDWR));
+        MUST(fstat(fd, &of)); MUST(stat(path, &by));
+        good += of.st_ino == by.st_ino && of.st_dev == by.st_dev && (of.st_mode & 0777) == (by.st_mode & 0777);
+        MUST(fchmod(fd, 0600)); MUST(stat(path, &by)); good += (by.st_mode & 0777) == 0600;
+        close(fd); unlink(path);
+    }
+    printf("%d\n", good);
+    snprintf(path, sizeof path, "%s/named-pipes", top);
+    rmdir(path); rmdir(top);
 }
 
 static void handed_on(void) {
@@ -435,6 +457,7 @@ int main(int argc, char **argv) {
     interrupted();
     changing_names();
     attributes();
+    forged();
     handed_on();
     show_tree(".");
     return 0;

@@ -18,6 +18,7 @@ mod hoarding;
 mod holding;
 mod honest;
 mod keeping;
+mod meeting;
 mod membership;
 mod passing;
 mod pinned;
@@ -39,7 +40,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 15] = [
+    let groups: [&[Attack]; 16] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -48,6 +49,7 @@ fn attacks() -> Vec<&'static Attack> {
         passing::ATTACKS,
         handed::ATTACKS,
         membership::ATTACKS,
+        meeting::ATTACKS,
         restarting::ATTACKS,
         exhausting::ATTACKS,
         filling::ATTACKS,

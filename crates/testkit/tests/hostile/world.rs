@@ -33,6 +33,9 @@ pub const OPEN: &str = "open";
 pub const HANDING: &str = "handing";
 /// The victim's: with a directory for each LibFS, in which a session of that works.
 pub const VALUES: &str = "values";
+/// Root's, with named pipes: the victim's `talk`, which anybody may read, and `whisper`, which nobody else may open;
+/// the attacker's `own`.
+pub const PIPES: &str = "pipes";
 /// Root's; nobody else may write.
 pub const LOCKED: &str = "locked";
 
@@ -72,6 +75,17 @@ pub fn build(fs: &FileSystem) {
     make(VALUES, 0o755, VICTIM_USER);
     make(LOCKED, 0o755, root);
     fill("locked/theirs", PUBLIC, 0o644, root);
+    make(PIPES, 0o755, root);
+    for (name, mode, owner) in [
+        ("talk", 0o644, VICTIM_USER),
+        ("whisper", 0o600, VICTIM_USER),
+        ("own", 0o600, ATTACKER_USER),
+    ] {
+        let path = format!("{PIPES}/{name}");
+        fs.make_node(At::Root, path.as_bytes(), libc::S_IFIFO | mode, 0)
+            .expect("a pipe");
+        set(fs, &path, mode, owner);
+    }
 }
 
 /// Owner and then mode, since a new owner takes the set-id bits away.
