@@ -12,7 +12,7 @@ mod helper;
 
 use arck_mount::{Ender, MountOptions, Mounted, Point};
 use clap::Args;
-use rustix::fd::{BorrowedFd, OwnedFd, RawFd};
+use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,10 @@ pub struct MountArguments {
     #[arg(long, value_name = "N", hide = true, value_parser = crate::number::parse::<RawFd>)]
     ready_fd: Option<RawFd>,
 
+    /// Serve what is mounted by this descriptor of the kernel's device, in another namespace, once standard input says so
+    #[arg(long, value_name = "N", hide = true, value_parser = crate::number::parse::<RawFd>)]
+    device: Option<RawFd>,
+
     /// Mount when standard input says so, and end when that ends: for arck serve
     #[arg(long, hide = true)]
     beneath: bool,
@@ -77,9 +81,10 @@ pub struct MountArguments {
 /// Mounts.
 pub fn main(arguments: &MountArguments) -> ExitCode {
     crate::run::speak_as("mount");
-    let done = match arguments.foreground {
-        true => serve(arguments),
-        false => in_background(arguments),
+    let done = match (arguments.device, arguments.foreground) {
+        (Some(number), _) => serve_beneath(arguments, number),
+        (None, true) => serve(arguments),
+        (None, false) => in_background(arguments),
     };
     match done {
         Ok(status) => status,
@@ -137,6 +142,19 @@ pub fn serving(pool: &Path, directory: &Path) -> Command {
     command.args(["--foreground", "--ready-fd", "1"]);
     command.env_remove("LD_PRELOAD").current_dir("/");
     command
+}
+
+/// See [`arck_mount::beneath`].
+fn serve_beneath(arguments: &MountArguments, number: RawFd) -> Result<ExitCode, String> {
+    let mut word = [0];
+    if !matches!(io::Read::read(&mut io::stdin(), &mut word), Ok(1)) {
+        // `arck run` could not mount, or is gone.
+        return Ok(ExitCode::SUCCESS);
+    }
+    // SAFETY: whoever started this has passed it by number, for nothing else; where nothing is open there, calls say so.
+    let device = unsafe { OwnedFd::from_raw_fd(number) };
+    arck_mount::beneath::serve(&arguments.pool, &arguments.directory, device)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn serve(arguments: &MountArguments) -> Result<ExitCode, String> {

@@ -11,9 +11,11 @@ use std::path::{Component, Path, PathBuf};
 /// File name of the preload library.
 pub const PRELOAD_LIBRARY: &str = "libarck_preload.so";
 
-/// Whether this process was started by `arck run`, and sees a pool under that path.
-pub fn is_seen(mount: &Path) -> bool {
-    seen().is_some_and(|(seen, _)| seen == mount)
+/// The pool that this process sees under that path, if it was started by `arck run`.
+pub fn seen_at(mount: &Path) -> Option<PathBuf> {
+    seen()
+        .filter(|(seen, _)| seen == mount)
+        .map(|(_, pool)| pool)
 }
 
 /// Where this process sees a pool, and which; `None` if it was not started by `arck run`.

@@ -11,6 +11,7 @@
 //!   ([`pool`]); one that is killed meanwhile is followed by another ([`guard`]).
 
 mod arguments;
+mod beneath;
 mod group;
 mod guard;
 mod hold;
@@ -38,6 +39,9 @@ pub use locks::{mark_private, take_use_lock};
 pub use pool::{User, default_pool, locate, named_or_default, why_none, without_superblock};
 use telling::say;
 pub use telling::{plain, speak_as};
+
+/// Where a pool is seen that is mounted nowhere, if nothing else is said.
+const DEFAULT_MOUNT: &str = "/arck";
 
 /// Longest mount path in bytes; the preload library refuses a longer one.
 const MOUNT_MAX: usize = 255;
@@ -109,9 +113,16 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
             status: WRONG_USAGE,
         });
     }
-    let mount = check_mount(&arguments.mount)?;
+    if let Some(named) = &arguments.mount {
+        check_mount(named)?;
+    }
     let library = find_preload_library()?;
     let pool = pool::locate(arguments.pool.as_deref())?;
+    let mount = arguments.mount.clone();
+    let mount = mount
+        .or_else(|| arck_mount::beneath::mounted_at(&pool))
+        .unwrap_or_else(|| PathBuf::from(DEFAULT_MOUNT));
+    let mount = check_mount(&mount)?;
     if pool.starts_with(mount) {
         return Err(format!(
             "the pool {} lies under its own mount path {}; choose another --mount",
@@ -120,8 +131,11 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .into());
     }
-    let is_seen = crate::nested::is_seen(mount);
-    if !is_seen && hold::hides_something(mount) {
+    let seen = crate::nested::seen_at(mount);
+    if seen.is_none()
+        && !arck_mount::beneath::is_mounted_at(&pool, mount)
+        && hold::hides_something(mount)
+    {
         say(&format!(
             "{} exists on the host too; the command sees the pool there instead",
             mount.display()
@@ -133,24 +147,14 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         Some((word, rest)) => (word.as_os_str(), rest),
         None => (OsStr::new(""), &[][..]),
     };
-    let mut command = if Path::new(word).starts_with(mount) {
+    let (mut command, warnings) = if Path::new(word).starts_with(mount) {
         // The kernel cannot execute what only the pool has; a program that runs with the preload
         // library can.
         let mut command = Command::new("/usr/bin/env");
         command.arg(word);
-        command
+        (command, Vec::new())
     } else {
-        let warnings = program::warnings(word);
-        if let Some(warning) = warnings.first().filter(|_| reach::is_strict(arguments)) {
-            return Err(Refusal {
-                line: format!("not executed (--strict): {warning}"),
-                status: NOT_EXECUTABLE,
-            });
-        }
-        for warning in warnings.iter().filter(|_| !reach::is_quiet(arguments)) {
-            say(warning);
-        }
-        Command::new(word)
+        (Command::new(word), program::warnings(word))
     };
     command.args(rest);
     signals::notice_ends(&mut command);
@@ -166,7 +170,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .env("ARCK_POOL", &pool)
         .env("ARCK_MOUNT", mount);
-    let group = group::name(arguments, &pool, &library);
+    let group = group::name(arguments, &pool, mount, &library);
     group::tell(&mut command, group.as_deref());
     if let Some(collector) = &collector {
         command.env("ARCK_REPORT", collector.path());
@@ -174,11 +178,32 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     let _reach = reach::Reach::tell(arguments, &mut command);
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
-    // In an `arck run` of the same mount point it is held already.
-    let hold = match is_seen {
-        true => hold::Hold::of_another(),
-        false => hold::hold(mount),
+    let server = || match arguments.no_mount {
+        true => Err("it is not wanted".to_owned()),
+        false => beneath::Server::start(&pool, mount, &user),
     };
+    let hold = match seen {
+        None => hold::hold(mount, &pool, server),
+        // In an `arck run` of the same pool and mount point it is held already.
+        Some(seen) if seen == pool => hold::Hold::of_another(match reach::is_beneath() {
+            true => hold::Held::Mounted,
+            false => hold::Held::Yes,
+        }),
+        Some(_) => hold::hold_over(mount, &pool, server),
+    };
+    reach::tell_beneath(&mut command, hold.is_mounted());
+    let unseen = warnings.first().filter(|_| !hold.is_mounted());
+    if let Some(warning) = unseen.filter(|_| reach::is_strict(arguments)) {
+        hold.end(mount);
+        user.end();
+        return Err(Refusal {
+            line: format!("not executed (--strict): {warning}"),
+            status: NOT_EXECUTABLE,
+        });
+    }
+    if unseen.is_some() && !reach::is_quiet(arguments) {
+        warnings.iter().for_each(|warning| say(warning));
+    }
     let strays = hold.held.told(mount);
     let ended = user.share_lock(&mut command).and_then(|shared| {
         let ended = run_to_its_end(&mut command, || {
@@ -187,8 +212,8 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         drop(shared);
         ended
     });
-    let controller_line = user.end();
     hold.end(mount);
+    let controller_line = user.end();
     let (process, status) = ended.map_err(|error| Refusal {
         line: program::why_not(word, &error),
         status: if error.kind() == io::ErrorKind::NotFound {

@@ -15,6 +15,7 @@
 //!   from before an open: what other sessions change is seen at the next call.
 
 mod attributes;
+pub mod beneath;
 mod data;
 mod helper;
 mod identity;

@@ -11,8 +11,7 @@ use crate::users::Users;
 use arckfs::{ConnectOptions, Errno};
 use fuser::{Config, Session, SessionACL};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +39,9 @@ pub struct MountOptions {
 pub struct Mounted {
     session: Session<Requests>,
     users: Arc<Users>,
-    point: Point,
+    /// Where it is, and whether this process sees it there.
+    path: PathBuf,
+    is_here: bool,
     tell: Sender<Word>,
     told: Receiver<Word>,
 }
@@ -73,27 +74,42 @@ impl Mounted {
         let session = Session::from_fd(requests, device, acl, config()).map_err(|error| {
             // Nobody will serve it.
             let _ = point::detach(options.point.path());
-            format!("the kernel's FUSE does not answer: {error}")
+            no_answer(&error)
         })?;
-        let (tell, told) = channel();
-        Ok(Mounted {
-            session,
-            users,
-            point: options.point.clone(),
-            tell,
-            told,
-        })
+        Ok(Mounted::of(session, users, options.point.path(), true))
     }
 
-    /// Where it is.
-    pub fn point(&self) -> &Point {
-        &self.point
+    /// What was mounted in another namespace: see [`beneath`](crate::beneath). Opens no session. Blocks until the kernel
+    /// has answered.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn beneath(options: ConnectOptions, device: OwnedFd) -> Result<Mounted, String> {
+        allow_all();
+        let path = PathBuf::from(OsStr::from_bytes(&options.mount));
+        let users = Arc::new(Users::waiting(options));
+        let requests = Requests::new(users.clone());
+        let session = Session::from_fd(requests, device, SessionACL::All, config());
+        let session = session.map_err(|error| no_answer(&error))?;
+        Ok(Mounted::of(session, users, &path, false))
+    }
+
+    fn of(session: Session<Requests>, users: Arc<Users>, path: &Path, is_here: bool) -> Mounted {
+        let (tell, told) = channel();
+        Mounted {
+            session,
+            users,
+            path: path.to_path_buf(),
+            is_here,
+            tell,
+            told,
+        }
     }
 
     /// What ends it.
     pub fn ender(&self) -> Ender {
         Ender {
-            path: self.point.path().to_path_buf(),
+            path: self.path.clone(),
             tell: self.tell.clone(),
         }
     }
@@ -106,11 +122,12 @@ impl Mounted {
         let Mounted {
             session,
             users,
-            point,
+            path,
+            is_here,
             tell,
             told,
         } = self;
-        let path = point.path();
+        let path = &path;
         let failed = |error: io::Error| format!("the mount at {} ended: {error}", path.display());
         let run = move || {
             // Whoever waits for it may have gone.
@@ -118,7 +135,9 @@ impl Mounted {
         };
         let running = std::thread::Builder::new().spawn(run);
         running.map_err(|error| {
-            let _ = point::detach(path);
+            if is_here {
+                let _ = point::detach(path);
+            }
             failed(error)
         })?;
         let served = match told.recv() {
@@ -131,7 +150,9 @@ impl Mounted {
             Err(_) => Ok(()),
         };
         users.end();
-        point::detach_if_dead(path);
+        if is_here {
+            point::detach_if_dead(path);
+        }
         served.map_err(failed)
     }
 }
@@ -154,6 +175,10 @@ impl Ender {
         let _ = self.tell.send(Word::End);
         detached.map_err(|why| format!("{} cannot be detached: {why}", self.path.display()))
     }
+}
+
+fn no_answer(error: &io::Error) -> String {
+    format!("the kernel's FUSE does not answer: {error}")
 }
 
 /// What is limited for this process's programs is not for what it does for others: the kernel has looked at the limits of
@@ -181,9 +206,8 @@ fn config() -> Config {
 /// Mounts by the system call, which is root's; the device.
 fn by_root(options: &MountOptions) -> Result<OwnedFd, String> {
     let path = options.point.path();
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(point::no_device)?;
-    mount(path, options, &device).map_err(|errno| match errno {
+    let device = crate::beneath::device()?;
+    mount(&options.pool, path, options.read_only, &device).map_err(|errno| match errno {
         Errno::PERM | Errno::ACCESS => format!(
             "mounting at {} is not allowed here: it takes the right to mount (CAP_SYS_ADMIN), which a container has to \
              be given",
@@ -195,9 +219,10 @@ fn by_root(options: &MountOptions) -> Result<OwnedFd, String> {
     Ok(device)
 }
 
-fn mount(path: &Path, options: &MountOptions, device: &OwnedFd) -> Result<(), Errno> {
+/// Mounts a pool at a directory, by the system call.
+pub fn mount(pool: &Path, path: &Path, read_only: bool, device: &OwnedFd) -> Result<(), Errno> {
     let invalid = |_| Errno::INVAL;
-    let source = CString::new(options.pool.as_os_str().as_bytes()).map_err(invalid)?;
+    let source = CString::new(pool.as_os_str().as_bytes()).map_err(invalid)?;
     let target = CString::new(path.as_os_str().as_bytes()).map_err(invalid)?;
     let kind = CString::new(KIND).map_err(invalid)?;
     let how = format!(
@@ -208,7 +233,7 @@ fn mount(path: &Path, options: &MountOptions, device: &OwnedFd) -> Result<(), Er
     let how = CString::new(how).map_err(invalid)?;
     let flags = libc::MS_NOSUID
         | libc::MS_NODEV
-        | match options.read_only {
+        | match read_only {
             true => libc::MS_RDONLY,
             false => 0,
         };

@@ -101,9 +101,13 @@ impl Point {
 }
 
 /// A line of `/proc/self/mountinfo`.
-struct Mount {
-    kind: String,
-    source: String,
+pub struct Mount {
+    /// Where it is seen.
+    pub at: PathBuf,
+    pub kind: String,
+    pub source: String,
+    /// Whose process serves it, as the kernel was told by who mounted it (FUSE).
+    pub user: Option<u32>,
 }
 
 /// Undoes what the kernel does to spaces and such in that file.
@@ -128,30 +132,35 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// What is mounted, in the order in which it was; nothing where that cannot be read.
+pub fn mounts() -> Vec<Mount> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table
+        .split(|&byte| byte == b'\n')
+        .filter_map(mount_of)
+        .collect()
+}
+
+fn mount_of(line: &[u8]) -> Option<Mount> {
+    let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let dash = words.iter().position(|&word| word == b"-")?;
+    let text = |at: usize| {
+        let word = words.get(at)?;
+        Some(String::from_utf8_lossy(&unescaped(word)).into_owned())
+    };
+    let options = text(dash + 3).unwrap_or_default();
+    let mut options = options.split(',');
+    Some(Mount {
+        at: PathBuf::from(OsStr::from_bytes(&unescaped(words.get(4)?))),
+        kind: text(dash + 1)?,
+        source: text(dash + 2)?,
+        user: options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok()),
+    })
+}
+
 /// What is mounted at a directory, the last if there are several.
 fn mounted_at(path: &Path) -> Option<Mount> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    let lines = table.split(|&byte| byte == b'\n');
-    let mut found = None;
-    for line in lines {
-        let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-        if words
-            .get(4)
-            .is_none_or(|at| Path::new(OsStr::from_bytes(&unescaped(at))) != path)
-        {
-            continue;
-        }
-        let text = |word: Option<&&[u8]>| {
-            word.map(|word| String::from_utf8_lossy(&unescaped(word)).into_owned())
-        };
-        let Some(dash) = words.iter().position(|&word| word == b"-") else {
-            continue;
-        };
-        if let (Some(kind), Some(source)) = (text(words.get(dash + 1)), text(words.get(dash + 2))) {
-            found = Some(Mount { kind, source });
-        }
-    }
-    found
+    mounts().into_iter().rev().find(|mount| mount.at == path)
 }
 
 /// Detaches what a mount process that is gone has left.

@@ -91,15 +91,8 @@ impl Users {
     /// Opens the session of the process's own user; where that fails nobody can be served. Blocks until the controller
     /// answers.
     pub fn new(options: ConnectOptions) -> Result<Users, String> {
-        let own = Arc::new(Who::of_process());
-        let users = Users {
-            options,
-            is_root: own.uid == 0,
-            sessions: Mutex::default(),
-            known: Mutex::default(),
-            own: own.clone(),
-            gate: Arc::new(RwLock::new(true)),
-        };
+        let users = Users::waiting(options);
+        let own = users.own.clone();
         let fs = FileSystem::connect_waiting(&users.options).map_err(|error| error.to_string())?;
         let session = Arc::new(Session {
             fs,
@@ -109,6 +102,19 @@ impl Users {
         });
         lock(&users.sessions).insert(own, Arc::new(Mutex::new(Some(session))));
         Ok(users)
+    }
+
+    /// Opens no session before somebody comes.
+    pub fn waiting(options: ConnectOptions) -> Users {
+        let own = Arc::new(Who::of_process());
+        Users {
+            options,
+            is_root: own.uid == 0,
+            sessions: Mutex::default(),
+            known: Mutex::default(),
+            own,
+            gate: Arc::new(RwLock::new(true)),
+        }
     }
 
     /// Whether others than the process's own user are served.

@@ -102,7 +102,7 @@ impl Executed {
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let sites = traps::tell();
-            let added: [(&[u8], &[u8]); 12] = [
+            let added: [(&[u8], &[u8]); 13] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
@@ -113,6 +113,7 @@ impl Executed {
                 (b"ARCK_STRICT=", settings::STRICT.get()),
                 (b"ARCK_QUIET=", settings::QUIET.get()),
                 (b"ARCK_SAID=", settings::SAID.get()),
+                (b"ARCK_BENEATH=", settings::BENEATH.get()),
                 (b"ARCK_CWD=", &directory[..directory_length]),
                 (b"ARCK_SITES=", sites.bytes()),
             ];

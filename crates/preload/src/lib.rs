@@ -16,7 +16,7 @@
 //! Environment: ARCK_POOL (directory), ARCK_MOUNT (absolute prefix), ARCK_REPORT (path of a file
 //! that exists, or `fd:2`; optional), ARCK_DISPATCH (`sud-exclusive`, `sud-inclusive` or `none`;
 //! default: the best there is), ARCK_PATCH (`never`: see [`patch`]), ARCK_KEEP (descriptor that
-//! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_WAIT (seconds), ARCK_STRICT, ARCK_QUIET and ARCK_SAID (see [`unreached`]), ARCK_CWD,
+//! `arck run` keeps open in all of its command's processes, see [`reserved`]), ARCK_WAIT (seconds), ARCK_STRICT, ARCK_QUIET, ARCK_SAID and ARCK_BENEATH (see [`unreached`]), ARCK_CWD,
 //! ARCK_LOCKS, ARCK_EXECFN, ARCK_EXE, ARCK_EXEC, ARCK_SITES and ARCK_TOLD (set by this library itself). Without the
 //! first two it does nothing.
 //!

@@ -103,6 +103,8 @@ pub static WAIT: Setting = Setting::new();
 pub static STRICT: Setting = Setting::new();
 pub static QUIET: Setting = Setting::new();
 pub static SAID: Setting = Setting::new();
+/// Whether the kernel has the pool mounted at the same place (ARCK_BENEATH: `1`), for what is not reached.
+pub static BENEATH: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
 /// The file creation mask.
@@ -238,6 +240,7 @@ pub fn read() -> bool {
         (b"STRICT", &STRICT),
         (b"QUIET", &QUIET),
         (b"SAID", &SAID),
+        (b"BENEATH", &BENEATH),
     ];
     let values = variables(settings.map(|(name, _)| name));
     for ((_, setting), value) in settings.iter().zip(values) {

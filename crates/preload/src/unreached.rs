@@ -8,6 +8,10 @@
 //! differ). With ARCK_STRICT=1 they are not executed: EACCES, after which a shell looks no further than for
 //! another of that name, while after ENOEXEC it would read the program as a script.
 //!
+//! Where the kernel has the pool mounted at the same place (ARCK_BENEATH=1), such a program reaches it there: it begins in
+//! the directory that its starter is in, and is named only if it inherits a file of the pool as its standard input,
+//! output or error, of which it has a placeholder that can be neither read nor written.
+//!
 //! What was said is kept in a table of `arck run`'s, named by ARCK_SAID: a sealed memory file under its
 //! descriptor's path, which is there as long as `arck run`. Who does not find it says it again.
 //!
@@ -204,7 +208,14 @@ fn decide(
     let Some(reason) = reason else {
         return Ok(());
     };
-    let strict = settings::STRICT.get() == b"1";
+    let beneath = settings::BENEATH.get() == b"1";
+    if beneath {
+        begin_beneath();
+        if !inherits_placeholders() {
+            return Ok(());
+        }
+    }
+    let strict = settings::STRICT.get() == b"1" && !beneath;
     let file = match status {
         Some(status) => [status.st_dev, status.st_ino],
         // Copies of one program are different files.
@@ -217,6 +228,23 @@ fn decide(
         true => Err(error(libc::EACCES)),
         false => Ok(()),
     }
+}
+
+/// The kernel's working directory becomes what the process's is: for a program that knows only that. Where it cannot be
+/// entered that way it stays where it is, as for a program whose directory was removed.
+#[cold]
+#[inline(never)]
+fn begin_beneath() {
+    let mut path = [0u8; settings::PATH_MAX];
+    if crate::directory::name(&mut path[..]).is_some_and(|length| length > 0) {
+        // SAFETY: a path with its NUL, as was just written.
+        unsafe { syscall!(libc::SYS_chdir, path.as_ptr()) };
+    }
+}
+
+/// Whether a standard descriptor stands for a file of the pool.
+fn inherits_placeholders() -> bool {
+    (0..=2).any(crate::descriptors::is_pool)
 }
 
 /// Of this process's own program, which has begun.
@@ -246,10 +274,14 @@ fn say(name: &[u8], reason: Reason, strict: bool) {
     text.push(b" ").push(reason.words().as_bytes());
     match strict {
         true => text.push(b": not executed (--strict)\n"),
+        false if settings::BENEATH.get() == b"1" => text
+            .push(b": it cannot use what it inherits open on the pool; have it open that by name, beneath ")
+            .push(settings::MOUNT.get())
+            .push(b", or put cat before or behind it\n"),
         false => text
             .push(b": it does not see the pool at ")
             .push(settings::MOUNT.get())
-            .push(b"; let it work in a directory of the host and copy what it needs\n"),
+            .push(b"; mount the pool for it (arck mount), or let it work in a directory of the host\n"),
     };
     raw::print(2, text.bytes());
 }

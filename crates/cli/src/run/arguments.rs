@@ -34,10 +34,11 @@ pub struct RunArguments {
     #[arg(long, value_name = "DIRECTORY")]
     pub pool: Option<PathBuf>,
 
-    /// Path under which the command sees the pool. On the host it should be missing, or an empty
-    /// directory; where possible one is made for as long as the command runs
-    #[arg(long, value_name = "PATH", default_value = "/arck")]
-    pub mount: PathBuf,
+    /// Path under which the command sees the pool. On the host it should be missing, an empty
+    /// directory, or where the pool is mounted; where possible one is made for as long as the command
+    /// runs [default: where the pool is mounted (arck mount), else /arck]
+    #[arg(long, value_name = "PATH")]
+    pub mount: Option<PathBuf>,
 
     /// Trust group to be one of: its programs have one session together, see each other's changes
     /// at once and pay nothing for them, and trust each other; only programs of the same user join
@@ -57,7 +58,12 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
 
-    /// Do not execute programs that do not see the pool, such as static ones (EACCES)
+    /// Do not mount the pool for programs that the library is not loaded into, such as static ones: as root
+    /// arck run does so, where the kernel has FUSE, in a mount namespace of the command's
+    #[arg(long)]
+    pub no_mount: bool,
+
+    /// Do not execute programs that do not see the pool, such as static ones where it is not mounted (EACCES)
     #[arg(long)]
     pub strict: bool,
 

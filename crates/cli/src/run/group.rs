@@ -24,8 +24,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const VARIABLE: &str = "ARCK_GROUP";
 
 /// The name of the command's group; `None`: each of its processes has a session of its own. `library`: the
-/// preload library.
-pub fn name(arguments: &RunArguments, pool: &Path, library: &Path) -> Option<String> {
+/// preload library; `mount`: where they see the pool.
+pub fn name(arguments: &RunArguments, pool: &Path, mount: &Path, library: &Path) -> Option<String> {
     if arguments.no_group {
         return None;
     }
@@ -38,7 +38,7 @@ pub fn name(arguments: &RunArguments, pool: &Path, library: &Path) -> Option<Str
     let told = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     let is_same_pool = std::env::var_os("ARCK_POOL").is_none_or(|told| Path::new(&told) == pool);
     told.filter(|_| is_same_pool).or_else(|| {
-        let build = build(library, &arguments.mount);
+        let build = build(library, mount);
         Some(build.map_or_else(|_| of_this_run(), |build| format!("user-{build:016x}")))
     })
 }

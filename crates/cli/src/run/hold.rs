@@ -2,8 +2,10 @@
 //! the path is the host's, and what they made there would be lost to the pool and to its user.
 //!
 //! The mount point is made, if it is missing and may be made: an empty directory that nobody may write, which
-//! the last `arck run` that uses it removes. That stops users other than root. Root passes by permission bits, so root's command gets a mount
-//! namespace of its own besides, in which an empty file system that can only be read lies on it.
+//! the last `arck run` that uses it removes. That stops users other than root. Root's command gets a mount
+//! namespace of its own besides, in which the pool is mounted on it (FUSE, [`beneath`](super::beneath)); where that
+//! cannot be, an empty file system that can only be read, since root passes by permission bits. Where the pool is
+//! mounted there already, by whoever, all this is not needed.
 //!
 //! A user namespace, by which other users could have the same, is not made: in it, set-user-ID programs
 //! (`sudo`, `su`) give no rights, the user's further groups cannot be given to files, and who looks
@@ -15,6 +17,7 @@
 //!   would take away what is mounted on it), nor one that `arck run` has not made. Where somebody else keeps a
 //!   lock of it that excludes that, it is used without: nobody who asks for the lock removes it then either.
 
+use super::beneath::{Server, Serving};
 use super::telling::plain;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags, fchmod, flock, fstat, open};
@@ -36,6 +39,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// What programs that are not reached find at the mount point.
 pub enum Held {
+    /// The pool, by the kernel.
+    Mounted,
     /// Nothing that they could write.
     Yes,
     /// The host's, for this reason.
@@ -47,6 +52,9 @@ impl Held {
     pub fn told(&self, mount: &Path) -> String {
         let mount = mount.display();
         match self {
+            Held::Mounted => format!(
+                "what the library does not reach finds the pool at {mount} too, by the kernel"
+            ),
             Held::Yes => format!(
                 "what the library does not reach finds nothing at {mount}, and can make nothing there"
             ),
@@ -75,33 +83,68 @@ pub struct Hold {
     pub held: Held,
     /// The directory beneath, locked, if there is one.
     point: Option<OwnedFd>,
+    /// What serves the pool there.
+    serving: Option<Serving>,
 }
 
-/// For what this thread starts from here on.
-pub fn hold(mount: &Path) -> Hold {
-    let made = if rustix::process::geteuid().is_root() {
-        in_own_namespace(mount).map(|point| (Held::Yes, Some(point)))
-    } else {
-        Ok(without_namespace(mount))
-    };
-    let (held, point) = made.unwrap_or_else(|error| {
-        let why = format!("root's own mount is refused: {}", plain(&error));
-        (Held::No(why), None)
-    });
-    Hold { held, point }
+/// For what this thread starts from here on. `server`: what is to serve the pool there, if it is to be mounted.
+pub fn hold(mount: &Path, pool: &Path, server: impl FnOnce() -> Result<Server, String>) -> Hold {
+    if arck_mount::beneath::is_mounted_at(pool, mount) {
+        return Hold::of_another(Held::Mounted);
+    }
+    if !rustix::process::geteuid().is_root() {
+        let (held, point) = without_namespace(mount);
+        return Hold {
+            held,
+            point,
+            serving: None,
+        };
+    }
+    in_own_namespace(mount, pool, server, true).unwrap_or_else(refused)
+}
+
+/// The same where another pool lies, which the command is not to see.
+pub fn hold_over(
+    mount: &Path,
+    pool: &Path,
+    server: impl FnOnce() -> Result<Server, String>,
+) -> Hold {
+    match rustix::process::geteuid().is_root() {
+        true => in_own_namespace(mount, pool, server, false).unwrap_or_else(refused),
+        false => Hold::of_another(Held::No("another pool may lie there".to_owned())),
+    }
+}
+
+fn refused(error: io::Error) -> Hold {
+    let why = format!("root's own mount is refused: {}", plain(&error));
+    Hold::of_another(Held::No(why))
 }
 
 impl Hold {
-    /// Of one that somebody else holds.
-    pub fn of_another() -> Hold {
+    /// Of one that somebody else holds, or nobody.
+    pub fn of_another(held: Held) -> Hold {
         Hold {
-            held: Held::Yes,
+            held,
             point: None,
+            serving: None,
         }
     }
 
-    /// The command has ended. Removes what was made, if nobody else uses it.
+    /// Whether the pool lies there.
+    pub fn is_mounted(&self) -> bool {
+        matches!(self.held, Held::Mounted)
+    }
+
+    /// The command has ended. Removes what was made, if nobody else uses it; what was done through a mount is folded
+    /// when it returns.
     pub fn end(self, mount: &Path) {
+        if let Some(serving) = self.serving {
+            // Else it ends with the last of those who see it.
+            if !is_shared_namespace() {
+                detach(mount);
+                serving.end();
+            }
+        }
         let Some(point) = self.point else {
             return;
         };
@@ -113,14 +156,19 @@ impl Hold {
         if !is_own || is_shared_namespace() || flock(&point, alone).is_err() {
             return;
         }
-        if rustix::process::geteuid().is_root()
-            && let Ok(path) = CString::new(mount.as_os_str().as_bytes())
-        {
-            // SAFETY: a string. Where nothing is mounted nothing is taken away.
-            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        if rustix::process::geteuid().is_root() {
+            detach(mount);
         }
         // Where somebody has put something into it, it stays.
         let _ = std::fs::remove_dir(mount);
+    }
+}
+
+/// Takes away what is mounted there, if anything is.
+fn detach(mount: &Path) {
+    if let Ok(path) = CString::new(mount.as_os_str().as_bytes()) {
+        // SAFETY: a string. Where nothing is mounted nothing is taken away.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
     }
 }
 
@@ -210,18 +258,41 @@ fn without_namespace(mount: &Path) -> (Held, Option<OwnedFd>) {
     (held, point)
 }
 
-fn in_own_namespace(mount: &Path) -> io::Result<OwnedFd> {
+/// `is_hosts`: what lies there is the host's, and is made if it is missing.
+fn in_own_namespace(
+    mount: &Path,
+    pool: &Path,
+    server: impl FnOnce() -> Result<Server, String>,
+    is_hosts: bool,
+) -> io::Result<Hold> {
     let path = CString::new(mount.as_os_str().as_bytes())?;
+    // Which stays outside.
+    let server = server();
     // SAFETY: a number. Threads that are there already stay where they are.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(io::Error::last_os_error());
     }
     mount_at(c"none", c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
-    let point = make(mount)?;
+    let point = match is_hosts {
+        true => Some(make(mount)?),
+        false => None,
+    };
+    let mounted = server.and_then(|server| server.mount(pool, mount));
+    if let Ok(serving) = mounted {
+        return Ok(Hold {
+            held: Held::Mounted,
+            point,
+            serving: Some(serving),
+        });
+    }
     let closed = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let options = c"mode=0555,size=4k,nr_inodes=2";
     mount_at(c"arck", &path, Some((c"tmpfs", options)), closed)?;
-    Ok(point)
+    Ok(Hold {
+        held: Held::Yes,
+        point,
+        serving: None,
+    })
 }
 
 fn mount_at(

@@ -28,7 +28,7 @@ enum Kind {
 }
 
 /// What to do with programs that no library serves.
-const INSTEAD: &str = "a pool cannot be mounted yet: let it work in a directory of the host, and copy \
+const INSTEAD: &str = "mount the pool for it (arck mount), or let it work in a directory of the host, and copy \
                        what it needs (arck run -- cp, or arck export and arck import)";
 
 /// Warnings, one line each, about a command word as a shell would look it up.

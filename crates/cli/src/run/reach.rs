@@ -12,6 +12,9 @@ use std::process::Command;
 const TABLE_SIZE: u64 = 4096;
 const TABLE: &[u8; 8] = b"arcksaid";
 
+/// The variable that tells that the kernel has the pool mounted, too.
+const BENEATH: &str = "ARCK_BENEATH";
+
 /// Whether such programs are refused: by the option, or by who started this.
 pub fn is_strict(arguments: &RunArguments) -> bool {
     arguments.strict || is_one("ARCK_STRICT")
@@ -20,6 +23,19 @@ pub fn is_strict(arguments: &RunArguments) -> bool {
 /// Whether nothing is said of them.
 pub fn is_quiet(arguments: &RunArguments) -> bool {
     arguments.quiet || is_one("ARCK_QUIET")
+}
+
+/// Whether the pool that this process sees is mounted at the same place.
+pub fn is_beneath() -> bool {
+    is_one(BENEATH)
+}
+
+/// Tells the command whether it is.
+pub fn tell_beneath(command: &mut Command, is_mounted: bool) {
+    match is_mounted {
+        true => command.env(BENEATH, "1"),
+        false => command.env_remove(BENEATH),
+    };
 }
 
 fn is_one(variable: &str) -> bool {

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod archives;
+mod beneath;
 mod carried;
 mod checking;
 mod forged;

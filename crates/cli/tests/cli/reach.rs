@@ -103,7 +103,7 @@ fn what_is_not_reached_is_named_once() {
         ("./none; ./; ./static.c", 0, &[]),
     ];
     for (script, ran, expected) in table {
-        let mut command = run(&place.pool(), &[], &["bash", "-c", script]);
+        let mut command = run(&place.pool(), &["--no-mount"], &["bash", "-c", script]);
         let output = command.current_dir(directory).output().unwrap();
         let lines = said(&output);
         assert_eq!(lines.len(), expected.len(), "{script}: {output:?}");
@@ -117,7 +117,11 @@ fn what_is_not_reached_is_named_once() {
         }
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told.matches("ran").count(), *ran, "{script}: {output:?}");
-        let mut quiet = run(&place.pool(), &["--quiet"], &["bash", "-c", script]);
+        let mut quiet = run(
+            &place.pool(),
+            &["--no-mount", "--quiet"],
+            &["bash", "-c", script],
+        );
         let output = quiet.current_dir(directory).output().unwrap();
         assert_eq!(said(&output), [""; 0], "{script}");
         let told = String::from_utf8_lossy(&output.stdout);
@@ -148,7 +152,11 @@ fn what_is_not_reached_is_not_executed_if_so_wished() {
         "cp static /arck/; /arck/static; echo $?",
         "PATH=.:$PATH; static; echo $?",
     ] {
-        let mut command = run(&place.pool(), &["--strict"], &["bash", "-c", script]);
+        let mut command = run(
+            &place.pool(),
+            &["--no-mount", "--strict"],
+            &["bash", "-c", script],
+        );
         let output = command.current_dir(directory).output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told, "126\n", "{script}: {output:?}");
@@ -157,11 +165,14 @@ fn what_is_not_reached_is_not_executed_if_so_wished() {
         assert!(lines[0].contains("static executable"), "{lines:?}");
         assert!(lines[0].contains("not executed (--strict)"), "{lines:?}");
     }
-    let mut command = run(&place.pool(), &["--strict"], &["./dynamic"]);
+    let mut command = run(&place.pool(), &["--no-mount", "--strict"], &["./dynamic"]);
     let output = command.current_dir(directory).output().unwrap();
     assert_eq!(output.stdout, b"ran\n", "{output:?}");
     // The command itself; by the variable as by the option.
-    for (options, variable) in [(&["--strict"][..], ""), (&[], "1")] {
+    for (options, variable) in [
+        (&["--no-mount", "--strict"][..], ""),
+        (&["--no-mount"], "1"),
+    ] {
         let mut command = run(&place.pool(), options, &["./static"]);
         let command = command.current_dir(directory).env("ARCK_STRICT", variable);
         let output = command.output().unwrap();
@@ -247,7 +258,7 @@ fn who_gets_rights_by_a_program_is_told_that_it_is_not_reached() {
             "{lines:?}"
         );
         // Root has them.
-        let mut command = run(&place.pool(), &[], &["sh", "-c", &script]);
+        let mut command = run(&place.pool(), &["--no-mount"], &["sh", "-c", &script]);
         let is_named = name == "own";
         let lines = said(&command.output().unwrap());
         assert_eq!(lines.len(), usize::from(is_named), "{name}: {lines:?}");
@@ -327,7 +338,17 @@ fn what_is_not_reached_makes_nothing_where_the_pool_is_seen() {
                 let script = format!("mkdir -p $1/seen; {script}; : ; ls $1");
                 let program = program.to_str().unwrap();
                 let words = [
-                    "run", "--quiet", "--pool", pool, "--mount", path, &option, "--", "sh", "-c",
+                    "run",
+                    "--no-mount",
+                    "--quiet",
+                    "--pool",
+                    pool,
+                    "--mount",
+                    path,
+                    &option,
+                    "--",
+                    "sh",
+                    "-c",
                 ];
                 let mut words = words.to_vec();
                 let script = format!("cd {}; {script}", own.display());

@@ -1,0 +1,108 @@
+//! The process that serves the mount beneath a command's interception: started before the command's mount namespace is
+//! made, so that it keeps nothing of that alive, and told to begin when the pool is mounted there.
+//!
+//! # Invariants
+//! * It ends with the mount, and if it is never told to begin, with `arck run`.
+//! * It uses the pool for as long as it lives: a private controller does not end before it.
+
+use super::pool::User;
+use super::telling::plain;
+use arck_mount::beneath;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long its end is waited for, in which it folds what was done through it; it goes on by itself after that.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// See the module's head.
+pub struct Server {
+    process: Child,
+    device: OwnedFd,
+}
+
+impl Server {
+    /// Starts one. Does not wait for it.
+    ///
+    /// # Errors
+    /// One line: the kernel has no FUSE, or no process can be started.
+    pub fn start(pool: &Path, mount: &Path, user: &User) -> Result<Server, String> {
+        let device = beneath::device()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("arck").arg("mount").arg(pool).arg(mount);
+        command.args(["--device", &device.as_raw_fd().to_string()]);
+        command.env_remove("LD_PRELOAD").current_dir("/");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A key on the terminal is for the command.
+            .process_group(0);
+        let failed = |error: io::Error| {
+            format!(
+                "what is to serve a mount cannot be started: {}",
+                plain(&error)
+            )
+        };
+        let lock = user.share_lock(&mut command).map_err(failed)?;
+        let number = device.as_raw_fd();
+        // SAFETY: a system call between fork and exec, on a descriptor that is open there.
+        unsafe {
+            command.pre_exec(move || {
+                let device = rustix::fd::BorrowedFd::borrow_raw(number);
+                fcntl_setfd(device, FdFlags::empty()).map_err(io::Error::from)
+            });
+        }
+        let process = command.spawn().map_err(failed)?;
+        drop(lock);
+        Ok(Server { process, device })
+    }
+
+    /// Mounts the pool in this thread's namespace, and has it served.
+    ///
+    /// # Errors
+    /// One line; then it ends.
+    pub fn mount(mut self, pool: &Path, mount: &Path) -> Result<Serving, String> {
+        let mounted = beneath::mount(pool, mount, &self.device).and_then(|()| {
+            let input = self.process.stdin.take();
+            let told = input.map(|mut input| input.write_all(b"\n"));
+            match told {
+                Some(Ok(())) => Ok(()),
+                _ => Err("what is to serve a mount has ended".to_owned()),
+            }
+        });
+        match mounted {
+            Ok(()) => Ok(Serving(self.process)),
+            Err(line) => {
+                drop(self.process.stdin.take());
+                let _ = self.process.wait();
+                Err(line)
+            }
+        }
+    }
+}
+
+/// What serves a mount.
+pub struct Serving(Child);
+
+impl Serving {
+    /// Waits for its end, after the mount was detached. Blocks at most [`END_LIMIT`].
+    pub fn end(mut self) {
+        let number = Pid::from_raw(self.0.id().cast_signed());
+        let process = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()).ok());
+        let limit = Timespec::try_from(END_LIMIT).ok();
+        let ended = process.is_some_and(|process| {
+            let mut wait = [PollFd::new(&process, PollFlags::IN)];
+            poll(&mut wait, limit.as_ref()).is_ok_and(|count| count > 0)
+        });
+        if ended {
+            let _ = self.0.wait();
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A mount beneath the interception: in the mount namespace of one command, for what the preload library does not reach.
+//!
+//! The command's `arck run` mounts, in the namespace that it has made, by a device that it has opened; a process outside
+//! of the namespace serves it, so that the namespace, and with it the mount, ends with the last of the command's
+//! processes. That process opens no session before somebody asks for something.
+//!
+//! # Invariant
+//! * What is asked before anybody serves waits, and is answered when he does.
+
+use crate::mounted::{self, Mounted};
+use crate::point::{self, KIND};
+use arckfs::ConnectOptions;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::path::{Path, PathBuf};
+
+/// Opens the kernel's device, by which one mount is served.
+///
+/// # Errors
+/// One line.
+pub fn device() -> Result<OwnedFd, String> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(point::no_device)
+}
+
+/// Mounts a pool at a directory of this thread's mount namespace, which is root's to do. Whoever has the device serves
+/// it.
+///
+/// # Errors
+/// One line.
+pub fn mount(pool: &Path, directory: &Path, device: &OwnedFd) -> Result<(), String> {
+    mounted::mount(pool, directory, false, device)
+        .map_err(|errno| format!("mounting at {} failed: {errno}", directory.display()))
+}
+
+/// Serves what was mounted by the device at a directory that this process need not see, until it is unmounted. Blocks.
+///
+/// # Errors
+/// One line.
+pub fn serve(pool: &Path, directory: &Path, device: OwnedFd) -> Result<(), String> {
+    Mounted::beneath(
+        ConnectOptions {
+            pool: pool.to_path_buf(),
+            mount: directory.as_os_str().as_encoded_bytes().to_vec(),
+            group: Vec::new(),
+        },
+        device,
+    )?
+    .serve()
+}
+
+/// Where a pool is mounted in this process's namespace by root or its own user, if it is: the last of its mounts. Others
+/// could have the kernel show anything as the pool.
+pub fn mounted_at(pool: &Path) -> Option<PathBuf> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_of_pool = |mount: &point::Mount| {
+        mount.kind == KIND
+            && Path::new(&mount.source) == pool
+            && mount.user.is_some_and(|user| user == 0 || user == own)
+    };
+    let mounts = point::mounts();
+    let found = mounts.into_iter().rev().find(is_of_pool)?;
+    // One whose process is gone shows nothing.
+    std::fs::metadata(&found.at).is_ok().then_some(found.at)
+}
+
+/// Whether the last of what is mounted at a directory is that pool's mount.
+pub fn is_mounted_at(pool: &Path, directory: &Path) -> bool {
+    let mounts = point::mounts();
+    let last = mounts.iter().rev().find(|mount| mount.at == directory);
+    last.is_some_and(|mount| mount.kind == KIND && Path::new(&mount.source) == pool)
+        && mounted_at(pool).is_some()
+}
