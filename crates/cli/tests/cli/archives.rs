@@ -401,7 +401,7 @@ fn devices_keep_their_numbers_and_are_roots_to_import() {
         ("null", libc::S_IFCHR, 1, 3),
         ("disk", libc::S_IFBLK, 259, 70_000),
         ("last", libc::S_IFCHR, 4095, 0xf_ffff),
-        ("whiteout", libc::S_IFCHR, 0, 0),
+        ("nothing", libc::S_IFCHR, 0, 0),
     ];
     let archive = place.path().join("devices.tar");
     {
@@ -440,7 +440,7 @@ fn devices_keep_their_numbers_and_are_roots_to_import() {
     assert!(export(&other) == std::fs::read(&archive).unwrap());
     let checked = arck().arg("check").arg(&other).output().unwrap();
     assert!(checked.status.success(), "{checked:?}");
-    let script = "cd /arck && stat -c '%n %F %t %T %h' null disk last whiteout && cat null";
+    let script = "cd /arck && stat -c '%n %F %t %T %h' null disk last nothing && cat null";
     let told = run(&other, &[], &["env", "LC_ALL=C", "sh", "-c", script]);
     let told = { told }.output().unwrap();
     assert_eq!(
@@ -448,7 +448,7 @@ fn devices_keep_their_numbers_and_are_roots_to_import() {
         "null character special file 1 3 2\n\
          disk block special file 103 11170 1\n\
          last character special file fff fffff 1\n\
-         whiteout character special file 0 0 1\n"
+         nothing character special file 0 0 1\n"
     );
     let said = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(said.contains("null: No such device or address"), "{said}");
@@ -468,7 +468,7 @@ fn devices_keep_their_numbers_and_are_roots_to_import() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     let refused = "a device, which is root's to make";
     assert_eq!(text.matches(refused).count(), 3, "{text}");
-    assert!(!text.contains("whiteout"), "{text}");
+    assert!(!text.contains("nothing"), "{text}");
 }
 
 #[test]
