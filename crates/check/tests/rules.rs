@@ -101,6 +101,19 @@ const CASES: &[Case] = &[
         &[Rule::Inode],
     ),
     (
+        "a number that no device has",
+        |copy| copy.set(&copy.field("/device", 24), 1 << 32),
+        &[Rule::Inode],
+    ),
+    (
+        "a device with pages",
+        |copy| {
+            let (_, big) = copy.inode("/d/big");
+            copy.set(&copy.field("/device", 32), big.root.pointer());
+        },
+        &[Rule::Index],
+    ),
+    (
         "a size below its pages",
         |copy| copy.set(&copy.field("/d/big", 24), (1 << 20) - 4096),
         &[Rule::Index],
@@ -338,7 +351,7 @@ fn findings_name_inode_path_and_place() {
     assert!(line.starts_with(&one) || line.starts_with(&other), "{line}");
     let at = format!("({}+{:#x})", place.0, place.1 + 4);
     assert!(line.ends_with(&at), "{line} {at}");
-    assert_eq!(report.names, 2000 + 9);
+    assert_eq!(report.names, 2000 + 10);
     assert!(report.closed);
 }
 

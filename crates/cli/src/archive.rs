@@ -30,9 +30,9 @@ use told::{Told, plain};
 
 The pool may be in use: each file is as it was at one moment, and others may be
 as they were at another. Names, modes, owners, times to the nanosecond, user.*
-attributes, hard and symbolic links and named pipes are kept (PAX format, which
-GNU tar and others read); sockets are not. Files with holes are written as GNU
-tar writes sparse files (PAX 1.0).
+attributes, hard and symbolic links, named pipes and devices are kept (PAX
+format, which GNU tar and others read); sockets are not. Files with holes are
+written as GNU tar writes sparse files (PAX 1.0).
 
 Ctrl-C ends it in order; the archive is not whole then.
 
@@ -55,7 +55,7 @@ pub struct ExportArguments {
 
 Files that are there are replaced, directories stay and get what is new. Owners
 are kept if root imports. Pages of zeroes become holes, and holes stay holes
-(GNU tar's sparse files). Devices cannot be in a pool. Of an archive that is cut
+(GNU tar's sparse files). Devices are root's to make. Of an archive that is cut
 off everything before the cut is in the pool, and it is said where that is; one
 that is compressed has to come through what undoes that.
 

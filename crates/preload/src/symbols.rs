@@ -92,6 +92,16 @@ fn check(fits: bool) {
     }
 }
 
+/// The mode for a system call that has room for 32 bits of a device's number: libc's functions take 64, and refuse
+/// (EINVAL) what the call would cut off.
+fn mode_for(mode: usize, device: usize) -> usize {
+    match u32::try_from(device) {
+        Ok(_) => mode,
+        // Of no kind that there is, for which that is the error.
+        Err(_) => libc::S_IFMT as usize,
+    }
+}
+
 const NOFOLLOW: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
 
 symbols! {
@@ -202,11 +212,16 @@ symbols! {
         check(length <= room);
         call!(SYS_readlinkat(at, path, buffer, length))
     };
-    mknod: (path, mode, device) => SYS_mknod(path, mode, device);
-    mknodat: (at, path, mode, device) => SYS_mknodat(at, path, mode, device);
-    __xmknod: (_version, path, mode, device) => SYS_mknod(path, mode, *(device as *const usize));
-    __xmknodat: (_version, at, path, mode, device) =>
-        SYS_mknodat(at, path, mode, *(device as *const usize));
+    mknod: (path, mode, device) => SYS_mknod(path, mode_for(mode, device), device);
+    mknodat: (at, path, mode, device) => SYS_mknodat(at, path, mode_for(mode, device), device);
+    __xmknod: (_version, path, mode, device) => SYS_mknod {
+        let device = *(device as *const usize);
+        call!(SYS_mknod(path, mode_for(mode, device), device))
+    };
+    __xmknodat: (_version, at, path, mode, device) => SYS_mknodat {
+        let device = *(device as *const usize);
+        call!(SYS_mknodat(at, path, mode_for(mode, device), device))
+    };
     mkfifo: (path, mode) => SYS_mknod(path, (mode & 0o7777) | libc::S_IFIFO as usize);
     mkfifoat: (at, path, mode) => SYS_mknodat(at, path, (mode & 0o7777) | libc::S_IFIFO as usize);
     chdir: (path) => SYS_chdir(path);

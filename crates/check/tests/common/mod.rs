@@ -27,6 +27,14 @@ pub fn fill(fs: &FileSystem) {
     fs.link(At::Root, b"d/small", At::Root, b"d/e/other", 0)
         .unwrap();
     fs.symlink(b"../small", At::Root, b"d/e/link").unwrap();
+    // Others than root make none but the one that stands for nothing.
+    let device = if rustix::process::geteuid().is_root() {
+        0x103
+    } else {
+        0
+    };
+    fs.make_node(At::Root, b"device", libc::S_IFCHR | 0o600, device)
+        .unwrap();
 }
 
 /// Bytes of the pools that are damaged here.

@@ -187,6 +187,12 @@ impl Export<'_> {
             libc::S_IFIFO => {
                 self.write(path, &found, EntryType::Fifo, None, Vec::new())?;
             }
+            libc::S_IFCHR => {
+                self.write(path, &found, EntryType::Char, None, Vec::new())?;
+            }
+            libc::S_IFBLK => {
+                self.write(path, &found, EntryType::Block, None, Vec::new())?;
+            }
             _ => {
                 self.told.wrong(path, "a socket is nothing for an archive");
                 return Ok(false);
@@ -419,6 +425,12 @@ impl Export<'_> {
         }
         let mut header = Header::new_ustar();
         let mut more: Vec<Record> = Vec::new();
+        if matches!(kind, EntryType::Char | EntryType::Block) {
+            let device = u64::from(found.device);
+            // A header has room for what a device's number is made of.
+            header.set_device_major(libc::major(device))?;
+            header.set_device_minor(libc::minor(device))?;
+        }
         more.push(("mtime".into(), decimal(found.modified).into_bytes()));
         more.push(("atime".into(), decimal(found.accessed).into_bytes()));
         if let Some(fields) = header.as_ustar_mut() {

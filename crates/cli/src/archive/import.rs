@@ -232,6 +232,18 @@ fn attributes(member: &Member) -> Result<Attributes, Wrong> {
     Ok(attributes)
 }
 
+/// The number of a device.
+fn device(header: &tar::Header) -> Result<u64, Wrong> {
+    const SENSELESS: Wrong = Wrong::Kind("a device of a number that there is not");
+    let of = |number: io::Result<Option<u32>>| number.ok().flatten().ok_or(SENSELESS);
+    let (major, minor) = (of(header.device_major())?, of(header.device_minor())?);
+    // What `mknod` has room for.
+    if major >= 1 << 12 || minor >= 1 << 20 {
+        return Err(SENSELESS);
+    }
+    Ok(libc::makedev(major, minor))
+}
+
 impl Import<'_> {
     fn members(&mut self, members: &mut Members<impl Read>, pool: &Path) -> Result<(), String> {
         let mut last: Option<(Vec<u8>, u64)> = None;
@@ -323,7 +335,17 @@ impl Import<'_> {
                 .fs
                 .make_node(At::Root, &path, libc::S_IFIFO | 0o600, 0)?,
             EntryType::Char | EntryType::Block => {
-                return Err(Wrong::Kind("a pool has no devices"));
+                let format = match kind {
+                    EntryType::Char => libc::S_IFCHR,
+                    _ => libc::S_IFBLK,
+                };
+                let device = device(&member.header)?;
+                match self.fs.make_node(At::Root, &path, format | 0o600, device) {
+                    Err(Failure::Errno(Errno::PERM)) => {
+                        return Err(Wrong::Kind("a device, which is root's to make"));
+                    }
+                    made => made?,
+                }
             }
             _ => return Err(Wrong::Kind("an entry of an unknown kind")),
         }

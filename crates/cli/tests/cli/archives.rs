@@ -1,7 +1,7 @@
 //! `arck export` and `arck import`: what goes through an archive comes back, GNU tar agrees, and
 //! files that change meanwhile are each of one moment.
 
-use crate::support::{Place, Serving, arck, mkfs, refused};
+use crate::support::{Place, Serving, arck, mkfs, refused, run};
 use arckfs::{At, ConnectOptions, FileSystem, SetTime, Subject, Timestamp};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -385,6 +385,90 @@ fn what_cannot_be_carried_over_is_told() {
     drop(input);
     let listed = list.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "./\ngood\n");
+}
+
+/// Needs root, whose devices are to make; says so where it is not.
+#[test]
+fn devices_keep_their_numbers_and_are_roots_to_import() {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "devices are root's to make: run this as root (sudo -E cargo test)"
+    );
+    let place = Place::made();
+    let tree = place.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let devices = [
+        ("null", libc::S_IFCHR, 1, 3),
+        ("disk", libc::S_IFBLK, 259, 70_000),
+        ("last", libc::S_IFCHR, 4095, 0xf_ffff),
+        ("nothing", libc::S_IFCHR, 0, 0),
+    ];
+    let archive = place.path().join("devices.tar");
+    {
+        let mut serving = Serving::start(&place.pool(), &[]);
+        let fs = session(&place.pool());
+        for (name, kind, major, minor) in devices {
+            let device = libc::makedev(major, minor);
+            fs.make_node(At::Root, name.as_bytes(), kind | 0o640, device)
+                .unwrap();
+        }
+        fs.link(At::Root, b"null", At::Root, b"z-other", 0).unwrap();
+        std::fs::write(&archive, export(&place.pool())).unwrap();
+        fs.disconnect().unwrap();
+        serving.signal(libc::SIGTERM);
+        assert!(serving.process.wait().unwrap().success());
+    }
+    // As GNU tar reads it.
+    let listed = tar(
+        &["-tvf", archive.to_str().unwrap(), "--numeric-owner"],
+        &tree,
+    );
+    for (name, kind, major, minor) in devices {
+        let letter = if kind == libc::S_IFCHR {
+            "crw-r-----"
+        } else {
+            "brw-r-----"
+        };
+        let line = listed.lines().find(|line| line.ends_with(name)).unwrap();
+        assert!(line.starts_with(letter), "{listed}");
+        assert!(line.contains(&format!(" {major},{minor} ")), "{listed}");
+    }
+    // Into another pool, and what that tells of them.
+    let other = place.path().join("other");
+    assert!(mkfs(&other, &["--size", "32M"]).status.success());
+    imported(&other, &archive);
+    assert!(export(&other) == std::fs::read(&archive).unwrap());
+    let checked = arck().arg("check").arg(&other).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    let script = "cd /arck && stat -c '%n %F %t %T %h' null disk last nothing && cat null";
+    let told = run(&other, &[], &["env", "LC_ALL=C", "sh", "-c", script]);
+    let told = { told }.output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&told.stdout),
+        "null character special file 1 3 2\n\
+         disk block special file 103 11170 1\n\
+         last character special file fff fffff 1\n\
+         nothing character special file 0 0 1\n"
+    );
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(said.contains("null: No such device or address"), "{said}");
+    // By somebody else: he is told of each, and the rest is there.
+    let (theirs, arck) = Place::of_users(1234);
+    let as_user = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1234", "--regid=1234", "--clear-groups"]);
+        command.arg(&arck).args(arguments).arg(theirs.pool());
+        command
+    };
+    let made = as_user(&["mkfs", "--size", "16M"]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let input = std::fs::File::open(&archive).unwrap();
+    let output = as_user(&["import"]).stdin(input).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let refused = "a device, which is root's to make";
+    assert_eq!(text.matches(refused).count(), 3, "{text}");
+    assert!(!text.contains("nothing"), "{text}");
 }
 
 #[test]

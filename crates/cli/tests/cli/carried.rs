@@ -86,6 +86,16 @@ fn fill(fs: &FileSystem, random: &mut Random) {
                 fs.make_node(At::Root, &path, libc::S_IFIFO | 0o600, 0)
                     .unwrap();
             }
+            // Others than root make none but the one that stands for nothing.
+            5 => {
+                let is_root = rustix::process::geteuid().is_root();
+                let (kind, device) = match is_root {
+                    true if random.percent(50) => (libc::S_IFBLK, random.below(1 << 32)),
+                    true => (libc::S_IFCHR, random.below(1 << 32)),
+                    false => (libc::S_IFCHR, 0),
+                };
+                fs.make_node(At::Root, &path, kind | 0o600, device).unwrap();
+            }
             _ => {
                 file(fs, random, &path);
                 files.push(path.clone());
@@ -178,6 +188,7 @@ fn attributes(fs: &FileSystem, random: &mut Random, path: &[u8]) {
 struct Known {
     mode: u32,
     owner: (u32, u32),
+    device: u32,
     size: u64,
     links: u64,
     accessed: Timestamp,
@@ -223,6 +234,7 @@ fn known(fs: &FileSystem) -> BTreeMap<Vec<u8>, (Known, u64)> {
         let one = Known {
             mode: status.mode,
             owner: (status.uid, status.gid),
+            device: status.device,
             size: if kind == libc::S_IFDIR {
                 0
             } else {

@@ -372,6 +372,7 @@ pub fn constants() -> BTreeMap<String, i128> {
         header::SEALED_OFFSET,
         Ownership::EPOCH_MASK,
         inode::INODE_SIZE,
+        inode::DEVICE_MAX,
         directory::UNITS,
         directory::UNIT_SIZE,
         directory::TAGS_OFFSET,

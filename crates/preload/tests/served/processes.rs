@@ -257,6 +257,12 @@ fn somebody_else() {
     same_for_all("identities");
 }
 
+/// Device nodes, as root and as somebody else; they stay what they are.
+#[test]
+fn devices() {
+    same_for_all("devices");
+}
+
 /// What another user sends, and says to be a file of the pool's that it may not open itself, is believed by
 /// nobody.
 #[test]

@@ -36,6 +36,8 @@ pub enum Operation {
     LinkHeld(&'static str, &'static str),
     /// Target, path.
     Symlink(&'static str, &'static str),
+    /// Makes a character device: path, its number.
+    Device(&'static str, u32),
     Unlink(&'static str),
     RemoveDirectory(&'static str),
     Rename(&'static str, &'static str),
@@ -161,6 +163,9 @@ impl Operation {
             O::MakeDirectory(path) => session.make_directory(at, path.as_bytes(), 0o755)?,
             O::Link(from, to) => session.link(at, from.as_bytes(), at, to.as_bytes(), 0)?,
             O::Symlink(target, path) => session.symlink(target.as_bytes(), at, path.as_bytes())?,
+            O::Device(path, number) => {
+                session.make_node(at, path.as_bytes(), libc::S_IFCHR | 0o600, number.into())?;
+            }
             O::Unlink(path) => session.unlink(at, path.as_bytes(), 0)?,
             O::RemoveDirectory(path) => {
                 session.unlink(at, path.as_bytes(), libc::AT_REMOVEDIR)?;
@@ -395,6 +400,11 @@ impl Tree {
                 put(&mut node.content, 0, target.as_bytes());
                 self.created(path, node);
             }
+            O::Device(path, number) => {
+                let mut node = made(FileKind::CharacterDevice, 0o600, 1);
+                node.size = number.into();
+                self.created(path, node);
+            }
             O::Link(from, to) => {
                 self.node(from).links += 1;
                 let number = self.paths[from];
@@ -503,7 +513,11 @@ impl Tree {
         let told: Vec<_> = told.collect();
         for (path, number, told) in told {
             let node = self.nodes.get_mut(&number).expect("a node");
-            let size = if is_directory(node) { 0 } else { told.size };
+            let size = if is_directory(node) {
+                0
+            } else {
+                told.size + u64::from(told.device)
+            };
             assert_eq!(
                 (node.mode, node.links, node.size),
                 (told.mode, told.links, size),

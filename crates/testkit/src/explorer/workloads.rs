@@ -29,6 +29,14 @@ pub fn setup() -> Vec<O> {
     ]
 }
 
+/// Of a device that whoever runs this may make: others than root make none but that which stands for nothing.
+fn device() -> u32 {
+    match rustix::process::geteuid().is_root() {
+        true => 0x0010_3103,
+        false => 0,
+    }
+}
+
 /// The operations, one of each way in which it can store.
 pub fn operations() -> Vec<O> {
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -39,6 +47,8 @@ pub fn operations() -> Vec<O> {
         O::Link("f", "h"),
         O::Link("f", "d/h"),
         O::Symlink("d/x", "k"),
+        O::Device("c", device()),
+        O::Rename("c", "d/c"),
         O::Unlink("f"),
         O::Unlink("n"),
         O::Unlink("d/x"),
@@ -102,6 +112,7 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
     let is_free = |path: &str| has_parent(tree, path) && kind(tree, path).is_none();
     match *operation {
         O::Create(path) | O::MakeDirectory(path) | O::Symlink(_, path) => is_free(path),
+        O::Device(path, _) => is_free(path),
         O::Link(from, to) => is_file(from) && is_free(to),
         O::Hold(path) => is_file(path),
         O::LinkHeld(path, to) => tree.held.contains_key(path) && is_free(to),
@@ -179,7 +190,11 @@ pub fn single(_: Sets) -> Vec<Workload> {
         // What a new file is needed for begins with it.
         let mut steps = Vec::new();
         let mut tree = tree.clone();
-        for maker in [O::Create("n"), O::MakeDirectory("m")] {
+        for maker in [
+            O::Create("n"),
+            O::MakeDirectory("m"),
+            O::Device("c", device()),
+        ] {
             if !applies(&tree, &operation)
                 && let Some(made) = after(&tree, &maker)
                 && applies(&made, &operation)
@@ -268,6 +283,14 @@ pub fn chains(_: Sets) -> Vec<Workload> {
             O::RemoveDirectory("m"),
             O::MakeDirectory("m"),
             O::Create("m/n"),
+        ],
+        vec![
+            O::Device("c", device()),
+            O::Commit(false),
+            O::Rename("c", "d/c"),
+            O::ChangeMode("d/c", 0o644),
+            O::Unlink("d/c"),
+            O::Device("d/c", 0),
         ],
         vec![
             O::Symlink("d/x", "k"),

@@ -214,6 +214,33 @@ pub const ATTACKS: &[Attack] = &[
         },
     )
     .for_users(),
+    case("tree", "a block device", "I4 Device", |a| {
+        let directory = a.own("attacker");
+        let number = a.number();
+        a.edit_branch(number, |branch| branch.parent = directory);
+        a.record_with(directory, (number, FileKind::BlockDevice), b"disk", |r| {
+            r.source = b"";
+        });
+        a.commit_of(directory)
+    })
+    .for_users(),
+    case("tree", "a device by its number", "I4 Device", |a| {
+        let directory = a.own("attacker");
+        let number = a.number();
+        a.edit_branch(number, |branch| {
+            (branch.parent, branch.size) = (directory, 0x103);
+        });
+        a.record_with(
+            directory,
+            (number, FileKind::CharacterDevice),
+            b"null",
+            |r| {
+                r.source = b"";
+            },
+        );
+        a.commit_of(number)
+    })
+    .for_users(),
     case("tree", "a mode with bits of a type", "I1 Mode", |a| {
         a.forge_creation(|r| r.mode = 0o60_666)
     }),

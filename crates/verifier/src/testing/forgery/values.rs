@@ -146,7 +146,7 @@ pub fn values(kind: Kind, width: u64, now: u64, known: &Known) -> Vec<u64> {
             values.extend(near);
             values.extend(known.sequences.iter().map(|&number| u64::from(number)));
         }
-        Kind::FileKind => values.extend([1, 2, 4, 8, 10, 12]),
+        Kind::FileKind => values.extend([1, 2, 4, 6, 8, 10, 12]),
         Kind::NameLength => values.extend(near.into_iter().chain([1, 2, 64, 254])),
         Kind::User => values.extend([USER, OTHER_USER, 1].map(u64::from)),
         Kind::Group => {
