@@ -22,7 +22,7 @@ use crate::pool::names::{SOCKETS, SOCKETS_BINDING};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, bind, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, bind, getsockname, sockopt};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -68,10 +68,15 @@ impl Sockets {
         is_there: impl Fn(Key) -> bool,
     ) -> Result<(), Errno> {
         self.careful.forget_returned();
-        if self.nodes.has(key) {
-            return Err(Errno::ADDRINUSE);
-        }
         let address = address(path)?;
+        if self.nodes.has(key) {
+            // An earlier controller may have bound it, and had no time to say so.
+            let bound = move || is_bound_to(&socket, &address);
+            return match self.careful.has_done(key, user, bound) {
+                Some(true) => Ok(()),
+                _ => Err(Errno::ADDRINUSE),
+            };
+        }
         self.remove_gone(LOOKED_AT, &is_there);
         if self.nodes.has_as_many(user, USER_MAX) {
             self.remove_gone(self.nodes.count().min(LOOKED_AT_MOST), &is_there);
@@ -165,6 +170,11 @@ fn bind_in(
         let _ = rustix::fs::unlinkat(binding, given, AtFlags::empty());
     }
     named
+}
+
+fn is_bound_to(socket: &OwnedFd, address: &SocketAddrUnix) -> bool {
+    let told = getsockname(socket).and_then(SocketAddrUnix::try_from);
+    told.is_ok_and(|told| told.path_bytes() == address.path_bytes())
 }
 
 /// Makes a directory this thread's current one, and no other thread's.

@@ -84,6 +84,8 @@ fn what_is_bound_is_found_and_called_as_its_program_calls_it() {
         // Once.
         assert_eq!(pool.bind(key, &self::socket(), path), Err(Errno::ADDRINUSE));
         assert_eq!(pool.bind((key.0, 2), &socket, path), Err(Errno::INVAL));
+        // Who asks again, because he was not answered, is told that it is done.
+        assert_eq!(pool.bind(key, &socket, path), Ok(()));
         drop(socket);
         assert_eq!(connected(&node), Err(Errno::CONNREFUSED));
     }
