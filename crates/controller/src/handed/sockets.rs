@@ -22,9 +22,11 @@ use crate::pool::names::{SOCKETS, SOCKETS_BINDING};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, bind, getsockname, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, bind, sockopt};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::cell::Cell;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
 /// Nodes that there are at one user's instance.
@@ -68,10 +70,10 @@ impl Sockets {
         is_there: impl Fn(Key) -> bool,
     ) -> Result<(), Errno> {
         self.careful.forget_returned();
-        let address = address(path)?;
+        let given = Given::of(path)?;
         if self.nodes.has(key) {
             // An earlier controller may have bound it, and had no time to say so.
-            let bound = move || is_bound_to(&socket, &address);
+            let bound = move || given.is_name_of(socket);
             return match self.careful.has_done(key, user, bound) {
                 Some(true) => Ok(()),
                 _ => Err(Errno::ADDRINUSE),
@@ -87,7 +89,7 @@ impl Sockets {
         let folder = self.nodes.made_directory(pool)?;
         let binding = self.binding(pool)?;
         let bound = self.careful.has_done(key, user, move || {
-            bind_in(&binding, &folder, (&socket, &address), &name(key))
+            bind_in(&binding, &folder, (&socket, &given), &name(key))
         });
         bound.unwrap_or(Err(Errno::BUSY))?;
         self.nodes.note(key, user);
@@ -135,16 +137,35 @@ impl Sockets {
     }
 }
 
-/// What a socket is bound to for a program that has given a path. EINVAL for what is none.
-fn address(path: &[u8]) -> Result<SocketAddrUnix, Errno> {
-    let name: Vec<u8> = path
-        .iter()
-        .map(|&byte| if byte == b'/' { 0xff } else { byte })
-        .collect();
-    if name.is_empty() || name.contains(&0) || matches!(&*name, b"." | b"..") {
-        return Err(Errno::INVAL);
+/// What a socket is bound to for a program that has given a path.
+struct Given {
+    name: Vec<u8>,
+    address: SocketAddrUnix,
+}
+
+impl Given {
+    /// EINVAL for what is no name.
+    fn of(path: &[u8]) -> Result<Given, Errno> {
+        let slashless = path
+            .iter()
+            .map(|&byte| if byte == b'/' { 0xff } else { byte });
+        let name: Vec<u8> = slashless.collect();
+        if name.is_empty() || name.contains(&0) || matches!(&*name, b"." | b"..") {
+            return Err(Errno::INVAL);
+        }
+        let address = SocketAddrUnix::new(name.as_slice())?;
+        Ok(Given { name, address })
     }
-    SocketAddrUnix::new(name)
+
+    fn is_name_of(&self, socket: OwnedFd) -> bool {
+        name_of(socket).is_some_and(|told| told == self.name)
+    }
+}
+
+/// What a socket is bound to; of whichever kind it is.
+fn name_of(socket: OwnedFd) -> Option<Vec<u8>> {
+    let told = UnixDatagram::from(socket).local_addr().ok()?;
+    Some(told.as_pathname()?.as_os_str().as_bytes().to_vec())
 }
 
 /// Binds a socket, under its program's name, in `binding`, in which the thread stands from then on; and gives it its own
@@ -152,29 +173,24 @@ fn address(path: &[u8]) -> Result<SocketAddrUnix, Errno> {
 fn bind_in(
     binding: &OwnedFd,
     folder: &OwnedFd,
-    (socket, address): (&OwnedFd, &SocketAddrUnix),
+    (socket, given): (&OwnedFd, &Given),
     name: &str,
 ) -> Result<(), Errno> {
     if sockopt::socket_domain(socket)? != AddressFamily::UNIX {
         return Err(Errno::INVAL);
     }
     stand_in(binding)?;
-    let given = address.path_bytes().ok_or(Errno::INVAL)?;
+    let Given { name: own, address } = given;
     // What an attempt has left that was cut off.
-    let _ = rustix::fs::unlinkat(binding, given, AtFlags::empty());
+    let _ = rustix::fs::unlinkat(binding, own.as_slice(), AtFlags::empty());
     bind(socket, address)?;
     let all = Mode::from_raw_mode(0o666);
-    let named = rustix::fs::chmodat(binding, given, all, AtFlags::empty())
-        .and_then(|()| rustix::fs::renameat(binding, given, folder, name));
+    let named = rustix::fs::chmodat(binding, own.as_slice(), all, AtFlags::empty())
+        .and_then(|()| rustix::fs::renameat(binding, own.as_slice(), folder, name));
     if named.is_err() {
-        let _ = rustix::fs::unlinkat(binding, given, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(binding, own.as_slice(), AtFlags::empty());
     }
     named
-}
-
-fn is_bound_to(socket: &OwnedFd, address: &SocketAddrUnix) -> bool {
-    let told = getsockname(socket).and_then(SocketAddrUnix::try_from);
-    told.is_ok_and(|told| told.path_bytes() == address.path_bytes())
 }
 
 /// Makes a directory this thread's current one, and no other thread's.

@@ -293,16 +293,21 @@ static void waiting(void) {
     SHOW(connect_to(make(SOCK_STREAM | SOCK_NONBLOCK), "full"));
     struct sigaction action = {.sa_handler = catch};
     sigaction(SIGALRM, &action, 0);
-    struct itimerval soon = {{0, 0}, {0, 60000}};
-    setitimer(ITIMER_REAL, &soon, 0);
-    SHOW(connect_to(make(SOCK_STREAM), "full")); printf("%d\n", caught);
+    struct itimerval often = {{0, 40000}, {0, 60000}}, none = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &often, 0);
+    SHOW(connect_to(make(SOCK_STREAM), "full"));
+    setitimer(ITIMER_REAL, &none, 0);
+    printf("%d\n", caught > 0);
     fflush(stdout);
     pid_t child = fork();
-    if (!child) { usleep(100000); for (int i = 0; i < 2; i++) close(accept(server, 0, 0)); _exit(0); }
+    if (!child) { usleep(200000); for (int i = 0; i < 2; i++) close(accept(server, 0, 0)); _exit(0); }
     action.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &action, 0);
-    setitimer(ITIMER_REAL, &soon, 0);
-    SHOW(connect_to(make(SOCK_STREAM), "full")); printf("%d\n", caught);
+    caught = 0;
+    setitimer(ITIMER_REAL, &often, 0);
+    SHOW(connect_to(make(SOCK_STREAM), "full"));
+    setitimer(ITIMER_REAL, &none, 0);
+    printf("%d\n", caught > 0);
     int status; while (waitpid(child, &status, 0) < 0) {}
     close(server);
     server = listening("threads", SOCK_STREAM);

@@ -1,5 +1,5 @@
 use super::*;
-use rustix::net::{SocketFlags, SocketType, connect, getsockname, listen, socket_with};
+use rustix::net::{SocketFlags, SocketType, connect, listen, socket_with};
 use std::os::fd::AsRawFd;
 
 const USER: u32 = 5;
@@ -47,8 +47,7 @@ fn connected(node: &OwnedFd) -> Result<(), Errno> {
 }
 
 fn told(socket: &OwnedFd) -> Vec<u8> {
-    let told = SocketAddrUnix::try_from(getsockname(socket).unwrap()).unwrap();
-    told.path_bytes().unwrap().to_vec()
+    name_of(socket.try_clone().unwrap()).unwrap()
 }
 
 #[test]
@@ -57,10 +56,13 @@ fn what_is_bound_is_found_and_called_as_its_program_calls_it() {
     let here = std::env::current_dir().unwrap();
     assert_eq!(pool.sockets.find(KEY).err(), Some(Errno::CONNREFUSED));
     let longest = [b"/arck/".as_slice(), &[b'x'; 102]].concat();
+    let [short, almost] = [106, 107].map(|length| &longest[..length]);
     for (number, path) in [
         b"/arck/d/s".as_slice(),
         b"s",
         b"00000007-00000001",
+        short,
+        almost,
         &longest,
     ]
     .into_iter()
