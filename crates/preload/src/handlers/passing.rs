@@ -180,15 +180,18 @@ pub unsafe fn recvmmsg(a: &Arguments) -> isize {
     let mut rooms = Vec::new();
     if is_ours() {
         let count = (a[2] as u32 as usize).min(MESSAGES_MAX);
-        rooms.extend(messages(a[1], count).map(sockets::Room::of_message));
+        let all = || messages(a[1], count).map(sockets::Room::of_message);
+        if all().any(|room| room.is_some()) {
+            rooms.extend(all());
+        }
         descriptors::before_kernel_opens();
     }
     // SAFETY: the program's arguments.
     let result = unsafe { blocking!(libc::SYS_recvmmsg, a[0], a[1], a[2], a[3], a[4]) };
     if !raw::failed(result) && is_ours() {
-        for (message, room) in messages(a[1], result as usize).zip(rooms) {
+        for (index, message) in messages(a[1], result as usize).enumerate() {
             after_receiving(message, a[3] as i32);
-            name_told(room, message);
+            name_told(rooms.get(index).copied().flatten(), message);
         }
     }
     result
