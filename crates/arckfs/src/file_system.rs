@@ -7,6 +7,7 @@ mod locks;
 mod memory;
 mod names;
 mod pipes;
+mod sockets;
 mod space;
 mod status;
 mod syncing;

@@ -14,6 +14,7 @@ use crate::freeing::{Freed, Freeing};
 use crate::handed::kept_locks::KeptLocks;
 use crate::handed::lock_files::LockFiles;
 use crate::handed::named_pipes::NamedPipes;
+use crate::handed::sockets::Sockets;
 use crate::ownership::{Owners, Sweeps};
 use crate::sessions::Sessions;
 
@@ -28,6 +29,7 @@ pub struct Core {
     pub lock_files: LockFiles,
     pub kept_locks: KeptLocks,
     pub named_pipes: NamedPipes,
+    pub sockets: Sockets,
 }
 
 impl Core {

@@ -15,7 +15,8 @@ mod stable;
 
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
-    attributes, control, data, extended, limits, locking, locks, mapping, names, passing, transfer,
+    attributes, control, data, extended, limits, locking, locks, mapping, names, passing, sockets,
+    transfer,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals, stack};
@@ -251,10 +252,18 @@ calls! {
     SYS_epoll_pwait2 "epoll_pwait2" => signals::with_mask::<{ libc::SYS_epoll_pwait2 as usize }, 4>,
         served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
     SYS_fchmodat2 "fchmodat2" => attributes::fchmodat2;
-    SYS_connect "connect" => others::socket_name::<{ libc::SYS_connect as usize }>,
-        refused "ECONNREFUSED: the pool has no sockets";
-    SYS_bind "bind" => others::socket_name::<{ libc::SYS_bind as usize }>,
-        refused "EPERM: the pool has no sockets, and EADDRINUSE for a name that is there";
+    SYS_connect "connect" => sockets::connect,
+        served "to the name of a Unix socket";
+    SYS_bind "bind" => sockets::bind,
+        served "a Unix socket to a name";
+    SYS_sendto "sendto" => sockets::sendto,
+        served "to the name of a Unix socket; a pool descriptor is no socket: ENOTSOCK";
+    SYS_recvfrom "recvfrom" => sockets::recvfrom,
+        served "only the name that it tells; a pool descriptor is no socket: ENOTSOCK";
+    SYS_getsockname "getsockname" => sockets::name::<{ libc::SYS_getsockname as usize }>,
+        served "only the name that it tells; a pool descriptor is no socket: ENOTSOCK";
+    SYS_getpeername "getpeername" => sockets::name::<{ libc::SYS_getpeername as usize }>,
+        served "only the name that it tells; a pool descriptor is no socket: ENOTSOCK";
     SYS_mount "mount" => others::past_name::<{ libc::SYS_mount as usize }, NO_DIRECTORY, 1>,
         past "the kernel does not see the pool";
     SYS_umount2 "umount2" => others::past_name::<{ libc::SYS_umount2 as usize }, NO_DIRECTORY, 0>,
@@ -303,19 +312,19 @@ calls! {
     SYS_capset "capset" => process::identities::change::<{ libc::SYS_capset as usize }>,
         served "takes no file: the session ends, and another one is opened with the new rights";
     SYS_sendmsg "sendmsg" => passing::sendmsg,
-        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+        served "descriptors in it (SCM_RIGHTS), and the name of a Unix socket; a pool descriptor is no socket: ENOTSOCK";
     SYS_recvmsg "recvmsg" => passing::recvmsg,
-        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+        served "descriptors in it (SCM_RIGHTS), and the name of a Unix socket; a pool descriptor is no socket: ENOTSOCK";
     SYS_sendmmsg "sendmmsg" => passing::sendmmsg,
-        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+        served "descriptors in it (SCM_RIGHTS), and the name of a Unix socket; a pool descriptor is no socket: ENOTSOCK";
     SYS_recvmmsg "recvmmsg" => passing::recvmmsg,
-        served "descriptors in it (SCM_RIGHTS); a pool descriptor is no socket: ENOTSOCK";
+        served "descriptors in it (SCM_RIGHTS), and the name of a Unix socket; a pool descriptor is no socket: ENOTSOCK";
     SYS_pidfd_getfd "pidfd_getfd" => passing::pidfd_getfd,
         served "what the other process has handed on to any; EBADF for what else is the pool's there";
-    SYS_accept "accept" => control::opens::<{ libc::SYS_accept as usize }>,
-        served "takes no file: only so that its number is the lowest that is free";
-    SYS_accept4 "accept4" => control::opens::<{ libc::SYS_accept4 as usize }>,
-        served "takes no file: only so that its number is the lowest that is free";
+    SYS_accept "accept" => sockets::accept::<{ libc::SYS_accept as usize }>,
+        served "only the name that it tells, and so that its number is the lowest that is free";
+    SYS_accept4 "accept4" => sockets::accept::<{ libc::SYS_accept4 as usize }>,
+        served "only the name that it tells, and so that its number is the lowest that is free";
     SYS_socket "socket" => control::opens::<{ libc::SYS_socket as usize }>,
         served "takes no file: only so that its number is the lowest that is free";
     SYS_epoll_create "epoll_create" => control::opens::<{ libc::SYS_epoll_create as usize }>,

@@ -20,6 +20,7 @@ pub mod names;
 pub mod others;
 pub mod passing;
 pub mod pipes;
+pub mod sockets;
 pub mod transfer;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};

@@ -182,6 +182,15 @@ fn calls() -> Vec<Call> {
             inode: 12,
             generation: 13,
         },
+        Call::BindSocket {
+            inode: 14,
+            generation: 15,
+            path: b"/arck/socket".to_vec(),
+        },
+        Call::FindSocket {
+            inode: 16,
+            generation: 17,
+        },
     ]
 }
 

@@ -6,7 +6,7 @@ mod calls;
 
 pub use calls::{
     Access, Answer, Call, Caller, DESCRIPTORS_MAX, GROUP_NAME_MAX, HandedOn, PIECE_MAX,
-    PIECE_OFFSET, REGION_SIZE, REGION_SIZE_MAX, Welcome,
+    PIECE_OFFSET, REGION_SIZE, REGION_SIZE_MAX, SOCKET_PATH_MAX, Welcome,
 };
 
 use crate::message::MESSAGE_MAX;

@@ -5,7 +5,13 @@ use arck_libfs_kit::views::{Directory, File};
 use std::cell::Cell;
 
 impl FileSystem {
-    fn make(&self, at: At, path: &[u8], creation: Creation<'_>) -> Result<(), Failure> {
+    /// Gives number and generation of what it makes.
+    pub(super) fn make(
+        &self,
+        at: At,
+        path: &[u8],
+        creation: Creation<'_>,
+    ) -> Result<(InodeNumber, u32), Failure> {
         let start = self.start_of(at, path)?;
         self.engine.run(|context| {
             context.walk(start, trim_end(path), false, |place| {
@@ -15,8 +21,8 @@ impl FileSystem {
                 if path.ends_with(b"/") && creation.kind != FileKind::Directory {
                     return Err(context.only_a_directory(place.directory, name));
                 }
-                context.create_name(place.directory, name, creation)?;
-                Ok(())
+                let made = context.create_name(place.directory, name, creation)?;
+                Ok((made.number(), made.generation()))
             })
         })
     }
@@ -35,6 +41,7 @@ impl FileSystem {
                 groups: &self.engine.credentials.groups,
             },
         )
+        .map(|_| ())
     }
 
     /// `flags`: AT_REMOVEDIR.
@@ -197,6 +204,7 @@ impl FileSystem {
                 groups: &self.engine.credentials.groups,
             },
         )
+        .map(|_| ())
     }
 
     /// Number of bytes placed in `buffer` (truncated silently, as readlink does). With an empty
@@ -247,6 +255,7 @@ impl FileSystem {
                 groups: &self.engine.credentials.groups,
             },
         )
+        .map(|_| ())
     }
 
     /// Fills `buffer` with `linux_dirent64` records from the description's position on; 0 = end.

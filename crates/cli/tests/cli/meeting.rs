@@ -13,6 +13,16 @@ fn told(running: Running) -> String {
     succeeded(&running.finished(PATIENCE))
 }
 
+/// The same of one whose controller was killed, of which `arck run` says a line each time.
+fn said_through_restarts(running: Running) -> String {
+    let output = running.finished(PATIENCE);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_expected = |line: &str| line.contains("another one is started");
+    assert!(output.status.success(), "{output:?}");
+    assert!(told.lines().all(is_expected), "{told}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn named_pipes_between_users_are_opened_as_modes_say() {
     let mut users = Users::new();
@@ -154,6 +164,197 @@ fn named_pipes_outlive_the_controller() {
         crate::restarted::kill_and_wait_for_the_next(&pool);
         program.tell("go on");
     }
-    let said = program.finished(PATIENCE);
-    assert_eq!(succeeded(&said), "come\n");
+    assert_eq!(said_through_restarts(program), "come\n");
+}
+
+/// Listens at a path, and answers the user whom the kernel tells of to each who connects, until one says that it is enough.
+const SERVER_OF: &str = r#"
+import os, socket, struct, sys
+path, mode = sys.argv[1], int(sys.argv[2], 8)
+server = socket.socket(socket.AF_UNIX)
+server.bind(path)
+os.chmod(path, mode)
+server.listen()
+print(server.getsockname(), flush=True)
+while True:
+    client, _ = server.accept()
+    pid, uid, gid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    said = client.recv(100).decode()
+    client.sendall(f"{uid} {said}".encode())
+    client.close()
+    if said == "end":
+        break
+"#;
+
+/// Says something to who listens at a path, and prints the answer, and who that is.
+const CLIENT_OF: &str = r#"
+import socket, struct, sys
+client = socket.socket(socket.AF_UNIX)
+try:
+    client.connect(sys.argv[1])
+except OSError as error:
+    sys.exit(error.strerror)
+client.sendall(sys.argv[2].encode())
+pid, uid, gid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+print(client.recv(100).decode(), "of", uid, client.getpeername())
+"#;
+
+#[test]
+fn sockets_between_users_are_connected_as_modes_say() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    users.says(ANN, "mkdir -m 755 ann; mkdir -m 700 ann/home");
+    let listens = |path: &str, mode: &str| format!("exec python3 -c '{SERVER_OF}' {path} {mode}");
+    let says = |path: &str, word: &str| format!("exec python3 -c '{CLIENT_OF}' {path} {word}");
+    const REFUSED: &str = "Connection refused";
+    for (path, mode, others) in [
+        ("/arck/ann/all", "666", None),
+        ("/arck/ann/own", "600", Some(DENIED)),
+        ("ann/home/hidden", "666", Some(DENIED)),
+    ] {
+        let mut server = Running::start(users.running(ANN, &listens(path, mode)));
+        assert_eq!(server.line(), path);
+        for (user, number) in [(BOB, 1002), (EVE, 1003)] {
+            match others {
+                None => assert_eq!(
+                    users.says(user, &says(path, "hello")),
+                    format!("{number} hello of 1001 {path}\n")
+                ),
+                Some(error) => users.fails(user, &says(path, "hello"), error),
+            }
+        }
+        // Nobody else binds to what is hers, or takes it away.
+        users.fails(
+            BOB,
+            &listens(path, "666"),
+            match path {
+                "ann/home/hidden" => DENIED,
+                _ => "Address already in use",
+            },
+        );
+        users.fails(BOB, &format!("rm -f {path}"), DENIED);
+        for (user, number, word) in [((0, [0].as_slice()), 0, "hello"), (ANN, 1001, "end")] {
+            let told = users.says(user, &says(path, word));
+            assert_eq!(told, format!("{number} {word} of 1001 {path}\n"));
+        }
+        server.finished(PATIENCE);
+        users.fails(ANN, &says(path, "hello"), REFUSED);
+    }
+    // After another controller has come, what was left is nobody's, and what is made anew is met.
+    users.end();
+    users.serve(&["--shared"]);
+    users.fails(BOB, &says("/arck/ann/all", "hello"), REFUSED);
+    users.fails(
+        ANN,
+        &listens("/arck/ann/all", "666"),
+        "Address already in use",
+    );
+    users.says(ANN, "rm ann/all");
+    let mut server = Running::start(users.running(ANN, &listens("/arck/ann/all", "666")));
+    assert_eq!(server.line(), "/arck/ann/all");
+    let told = users.says(BOB, &says("/arck/ann/all", "end"));
+    assert_eq!(told, "1002 end of 1001 /arck/ann/all\n");
+    server.finished(PATIENCE);
+    users.end();
+}
+
+/// What is bound is connected to under the next controller, and what is bound then, too.
+const LISTENER: &str = r#"
+import socket, sys, threading
+def listen(path):
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen()
+    return server
+first = listen("/arck/first")
+for round in range(2):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for path, server in [("/arck/first", first), (f"/arck/other{round}", listen(f"/arck/other{round}"))]:
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(path)
+        served, _ = server.accept()
+        served.sendall(path.encode())
+        assert client.recv(100).decode() == client.getpeername() == path
+print("done", flush=True)
+"#;
+
+#[test]
+fn sockets_outlive_the_controller() {
+    let place = Place::made();
+    let pool = place.pool();
+    let mut program = Running::start_told(run(&pool, &[], &["python3", "-c", LISTENER]));
+    for _ in 0..2 {
+        assert_eq!(program.line(), "ready");
+        crate::restarted::kill_and_wait_for_the_next(&pool);
+        program.tell("go on");
+    }
+    assert_eq!(said_through_restarts(program), "done\n");
+}
+
+/// What others have built on sockets: Python's servers, the server that forks its processes, and its managers.
+const LIBRARIES: &str = r#"
+import multiprocessing, os, socketserver, socket, sys, tempfile, threading
+from multiprocessing.connection import Client, Listener
+from multiprocessing.managers import BaseManager
+
+class Echo(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(self.rfile.readline().upper())
+
+def double(number):
+    return 2 * number
+
+class Counter:
+    def __init__(self):
+        self.count = 0
+    def add(self, number):
+        self.count += number
+        return self.count
+
+class Manager(BaseManager):
+    pass
+Manager.register("Counter", Counter)
+
+if __name__ == "__main__":
+    assert tempfile.gettempdir() == "/arck/tmp", tempfile.gettempdir()
+    with socketserver.ThreadingUnixStreamServer("/arck/echo", Echo) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        client = socket.socket(socket.AF_UNIX)
+        client.connect("/arck/echo")
+        client.sendall(b"said\n")
+        print(client.recv(10).decode(), end="")
+        server.shutdown()
+        thread.join()
+    context = multiprocessing.get_context("forkserver")
+    with context.Pool(3) as pool:
+        print(pool.map(double, range(10)))
+    with Listener("/arck/tmp/listener") as listener:
+        def answer():
+            with listener.accept() as connection:
+                connection.send(connection.recv() + ["told", listener.address])
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with Client("/arck/tmp/listener") as connection:
+            connection.send(["asked"])
+            print(connection.recv())
+        thread.join()
+    with Manager() as manager:
+        counter = manager.Counter()
+        print([counter.add(n) for n in (1, 2, 3)])
+"#;
+
+#[test]
+fn libraries_of_python_meet_on_the_pool() {
+    let place = Place::made();
+    let pool = place.pool();
+    let script =
+        "mkdir /arck/tmp && cat >/arck/libraries.py && TMPDIR=/arck/tmp python3 /arck/libraries.py";
+    let mut program = Running::start_told(run(&pool, &[], &["sh", "-c", script]));
+    LIBRARIES.lines().for_each(|line| program.tell(line));
+    assert_eq!(
+        succeeded(&program.finished(PATIENCE)),
+        "SAID\n[0, 2, 4, 6, 8, 10, 12, 14, 16, 18]\n['asked', 'told', '/arck/tmp/listener']\n[1, 3, 6]\n"
+    );
 }

@@ -12,4 +12,5 @@ pub mod kept_locks;
 pub mod lock_files;
 pub mod named_pipes;
 mod nodes;
+pub mod sockets;
 pub mod watches;

@@ -175,7 +175,7 @@ impl NamedPipes {
         let opened = match (met.own, access) {
             (Some(own), _) => Ok(Opened::Now(own)),
             (None, _) if !waits => Err(Errno::NXIO),
-            (None, access) => match self.ticket(user) {
+            (None, access) => match self.ticket(user, &queue) {
                 Ok((ticket, theirs)) => {
                     let waiting = Waiting { user, ticket };
                     match access {
@@ -225,10 +225,11 @@ impl NamedPipes {
         }
     }
 
-    /// A socket by which something will come: the controller's end, and the other.
-    fn ticket(&mut self, user: u32) -> Result<(OwnedFd, OwnedFd), Errno> {
+    /// A socket by which something will come: the controller's end, and the other; for one who is to be in a queue that
+    /// is looked at now.
+    fn ticket(&mut self, user: u32, queue: &Queue) -> Result<(OwnedFd, OwnedFd), Errno> {
         let count = |waiting: &HashMap<Key, Queue>| {
-            let all = waiting.values().flat_map(Queue::all);
+            let all = waiting.values().chain([queue]).flat_map(Queue::all);
             all.filter(|one| one.user == user).count()
         };
         if count(&self.waiting) >= WAITING_MAX {

@@ -265,6 +265,9 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         layout::ARENAS,
         crate::pool::names::ASIDE,
         crate::pool::names::LOCK_FILES,
+        crate::pool::names::NAMED_PIPES,
+        crate::pool::names::SOCKETS,
+        crate::pool::names::SOCKETS_BINDING,
     ] {
         let inside = match list(&path.join(folder)) {
             Ok(inside) => inside,

@@ -14,3 +14,9 @@ pub const LOCK_FILES: &str = "lock-files";
 
 /// Directory in which the ends of named pipes meet.
 pub const NAMED_PIPES: &str = "named-pipes";
+
+/// Directory of what sockets are bound to.
+pub const SOCKETS: &str = "sockets";
+
+/// Directory in which they are bound.
+pub const SOCKETS_BINDING: &str = "sockets-binding";

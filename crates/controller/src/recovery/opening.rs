@@ -9,12 +9,13 @@ use crate::freeing::Freed;
 use crate::handed::kept_locks::KeptLocks;
 use crate::handed::lock_files::LockFiles;
 use crate::handed::named_pipes::NamedPipes;
+use crate::handed::sockets::Sockets;
 use crate::options::Options;
 use crate::ownership::Sweeps;
 use crate::ownership::sweeps::Spent;
 use crate::pool::files::Pool;
 use crate::pool::journal::Journal;
-use crate::pool::names::{LOCK_FILES, NAMED_PIPES};
+use crate::pool::names::{LOCK_FILES, NAMED_PIPES, SOCKETS};
 use crate::pool::progress::{Reporter, Step};
 use crate::recovery::{recover, scan};
 use crate::sessions::Sessions;
@@ -68,6 +69,8 @@ impl Core {
         let is_there = |(number, generation)| state.header_of(number, generation).is_ok();
         let named_pipes = NamedPipes::open(state.pool.directory(), is_there)
             .map_err(Error::system(path.join(NAMED_PIPES), "open"))?;
+        let sockets = Sockets::open(state.pool.directory(), is_there)
+            .map_err(Error::system(path.join(SOCKETS), "open"))?;
         let rights = Rights::open(&state.pool, may_be_there);
         let sessions = Sessions::new(state, options, workers, lookout, rights);
         let mut core = Core {
@@ -79,6 +82,7 @@ impl Core {
             lock_files,
             kept_locks: KeptLocks::default(),
             named_pipes,
+            sockets,
         };
         recover::recover(&mut core, scanned, same_boot || was_clean)?;
         core.sessions.state.pool.mark_opened()?;
@@ -137,6 +141,7 @@ impl Core {
         }
         self.lock_files.close(self.sessions.state.pool.directory());
         self.named_pipes.close(self.sessions.state.pool.directory());
+        self.sockets.close(self.sessions.state.pool.directory());
         if !self.places.emptyings.is_empty() {
             // The next start finds what should have been emptied.
             tracing::warn!("some pages could not be emptied: the pool is not marked as clean");

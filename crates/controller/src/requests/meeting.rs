@@ -1,10 +1,11 @@
-//! Where programs meet in the kernel, for who asks: see [`crate::handed::named_pipes`].
+//! Where programs meet in the kernel, for who asks: see [`crate::handed::named_pipes`] and [`crate::handed::sockets`].
 
 use crate::core::Core;
 use crate::handed::named_pipes::Opened;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_protocol::socket::Access;
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 impl Core {
@@ -34,6 +35,44 @@ impl Core {
             Errno::DQUOT | Errno::MFILE => Errno::NFILE,
             other => other,
         })
+    }
+
+    /// Binds a socket to the inode of one, for who owns that: see
+    /// [`Call::BindSocket`](arck_protocol::socket::Call::BindSocket).
+    pub fn bind_socket(
+        &mut self,
+        session: SessionNumber,
+        key: (InodeNumber, u32),
+        (socket, path): (OwnedFd, &[u8]),
+    ) -> Result<(), Errno> {
+        self.expect_open(session, key, FileKind::Socket, 0)?;
+        let who = self.sessions.who(session)?;
+        let inode = self.sessions.state.shadow(key.0).ok_or(Errno::STALE)?;
+        // Whoever connects relies on it that the socket is its owner's.
+        if who.uid != inode.uid && !who.is_root() {
+            return Err(Errno::ACCESS);
+        }
+        let state = &self.sessions.state;
+        let is_there = |(number, generation)| state.header_of(number, generation).is_ok();
+        let directory = state.pool.directory();
+        let bound = self
+            .sockets
+            .bind(directory, key, (socket, path), who.uid, is_there);
+        bound.map_err(|errno| match errno {
+            Errno::DQUOT => Errno::NOSPC,
+            other => other,
+        })
+    }
+
+    /// By which one connects to what is bound to an inode, for who may write that: see
+    /// [`Call::FindSocket`](arck_protocol::socket::Call::FindSocket).
+    pub fn find_socket(
+        &mut self,
+        session: SessionNumber,
+        key: (InodeNumber, u32),
+    ) -> Result<OwnedFd, Errno> {
+        self.expect_open(session, key, FileKind::Socket, 2)?;
+        self.sockets.find(key)
     }
 
     /// Checks that an inode is of a kind, and that a session may open it for all of `wanted` (4 = read, 2 = write).

@@ -64,10 +64,10 @@ impl Service {
         };
         // Descriptors come with the calls that are about one, and with no other.
         let takes_any = |call: &Call| {
-            use Call::{Claim, IsPipe, KeepLock, Resume};
+            use Call::{BindSocket, Claim, IsPipe, KeepLock, Resume};
             matches!(
                 call,
-                Resume { .. } | Claim { .. } | KeepLock | IsPipe { .. }
+                Resume { .. } | Claim { .. } | KeepLock | IsPipe { .. } | BindSocket { .. }
             )
         };
         let call = match call {
@@ -378,6 +378,29 @@ impl Service {
                     }
                     _ => Err((Errno::BADF, "that is another file".to_owned())),
                 }
+            }
+            Call::BindSocket {
+                inode,
+                generation,
+                path,
+            } => {
+                let text = "it cannot be bound";
+                let [socket] = received else {
+                    return Err((Errno::INVAL, text.to_owned()));
+                };
+                let socket = socket.try_clone().map_err(|_| Errno::NFILE);
+                let socket = socket.map_err(said(text))?;
+                self.core
+                    .bind_socket(need?, (*inode, *generation), (socket, path))
+                    .map_err(said(text))?;
+                Ok((Answer::Done, Vec::new()))
+            }
+            Call::FindSocket { inode, generation } => {
+                let node = self
+                    .core
+                    .find_socket(need?, (*inode, *generation))
+                    .map_err(said("nobody can be connected to by it"))?;
+                Ok((Answer::Done, vec![node]))
             }
             Call::Goodbye => {
                 let session = need?;

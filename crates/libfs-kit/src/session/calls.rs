@@ -1,5 +1,5 @@
 //! What is asked of the controller by the socket, with descriptors that go or come along: bytes of files that
-//! cannot be mapped, descriptions that are handed on, lock files, named pipes.
+//! cannot be mapped, descriptions that are handed on, lock files, named pipes, sockets.
 //!
 //! Invariant: what comes is noted before it is told of, so that a fork in between leaves nothing open
 //! ([`Received`]).
@@ -133,6 +133,35 @@ impl Session {
         };
         match self.call_with(&call, &[])? {
             (Answer::Done, received) if received.len() == 1 => Ok(received),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Binds a Unix socket to the inode of one, for a program that has given `path` ([`Call::BindSocket`]). Blocks.
+    /// EINVAL for a longer path than a socket's address has, EADDRINUSE, ESTALE, EACCES, ENFILE.
+    pub fn bind_socket(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        path: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let path = path.to_vec();
+        let call = Call::BindSocket {
+            inode,
+            generation,
+            path,
+        };
+        self.call_with(&call, &[socket]).map(drop)
+    }
+
+    /// One descriptor, by whose name in `/proc` one connects to what is bound to an inode ([`Call::FindSocket`]). Blocks.
+    /// ECONNREFUSED, ESTALE, EACCES.
+    pub fn find_socket(&self, (inode, generation): (InodeNumber, u32)) -> Result<Received, Errno> {
+        let call = Call::FindSocket { inode, generation };
+        match self.call_with(&call, &[])? {
+            (Answer::Done, received) if received.len() == 1 => {
+                Ok(received.moved(connection::placed))
+            }
             _ => Err(Errno::PROTO),
         }
     }

@@ -98,6 +98,10 @@ const fn looks_up(number: i64) -> bool {
             | libc::SYS_pipe
             | libc::SYS_pipe2
             | libc::SYS_socketpair
+            | libc::SYS_getpeername
+            | libc::SYS_getsockname
+            | libc::SYS_recvfrom
+            | libc::SYS_sendto
             | libc::SYS_sendmsg
             | libc::SYS_recvmsg
             | libc::SYS_sendmmsg

@@ -7,8 +7,7 @@
 use super::{HERE, on_descriptor, on_path};
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Arguments, error};
-use crate::{memory, report, settings, thread};
-use std::mem::MaybeUninit;
+use crate::{report, settings, thread};
 
 /// In place of the index of a directory descriptor: there is none, the path is relative to the
 /// working directory.
@@ -98,66 +97,4 @@ pub unsafe fn missing<const NUMBER: usize>(a: &Arguments) -> isize {
     }
     report::served(NUMBER as i64);
     error(libc::ENOSYS)
-}
-
-/// Longest path in a socket's address, in bytes.
-const SOCKET_PATH: usize = 108;
-/// Bytes of the address before the path.
-const FAMILY: usize = 2;
-
-/// `bind` and `connect` to a Unix socket by a path: the pool has no sockets. Binding is EPERM, as
-/// on file systems that cannot make one; connecting to what is there is ECONNREFUSED.
-///
-/// # Safety
-/// The system call's own.
-pub unsafe fn socket_name<const NUMBER: usize>(a: &Arguments) -> isize {
-    let kernel = |address: usize, length: usize| {
-        // SAFETY: the program's arguments, or an address made of them.
-        unsafe { raw::blocking_call(NUMBER, &[a[0], address, length, 0, 0, 0]) }
-    };
-    let length = a[2] as u32 as usize;
-    // SAFETY: the program's address of that length, of which no more is read.
-    unsafe {
-        let mut room = [const { MaybeUninit::uninit() }; FAMILY + SOCKET_PATH];
-        let Ok([first, second, name @ ..]) = memory::copy_many_in(&mut room, a[1], length) else {
-            return kernel(a[1], a[2]);
-        };
-        let family = u16::from_ne_bytes([*first, *second]);
-        if i32::from(family) != libc::AF_UNIX || matches!(name.first(), None | Some(0)) {
-            return kernel(a[1], a[2]);
-        }
-        // The path may fill the address, without a NUL byte behind it.
-        let mut path = [0u8; SOCKET_PATH + 1];
-        path[..name.len()].copy_from_slice(name);
-        let given = path.as_ptr() as usize;
-        on_path(
-            NUMBER as i64,
-            HERE,
-            given,
-            |fs, at, path| {
-                let there = fs.stat(at, path, 0);
-                Ok(match (NUMBER as i64, there) {
-                    (libc::SYS_bind, Ok(_)) => error(libc::EADDRINUSE),
-                    (libc::SYS_bind, _) => error(libc::EPERM),
-                    (_, Ok(_)) => error(libc::ECONNREFUSED),
-                    (_, Err(failure)) => return Err(failure),
-                })
-            },
-            |_, path| {
-                if path == given {
-                    return kernel(a[1], a[2]);
-                }
-                // A link led out of the pool.
-                let name = std::ffi::CStr::from_ptr(path as *const _).to_bytes();
-                if name.len() > SOCKET_PATH {
-                    return error(libc::ENAMETOOLONG);
-                }
-                let mut address: libc::sockaddr_un = std::mem::zeroed();
-                address.sun_family = libc::AF_UNIX as u16;
-                let to = (&raw mut address.sun_path).cast::<u8>();
-                std::ptr::copy_nonoverlapping(name.as_ptr(), to, name.len());
-                kernel(&raw const address as usize, FAMILY + name.len())
-            },
-        )
-    }
 }

@@ -5,6 +5,7 @@
 //! finds an open file of its own session behind it, with the same offset; to all others it is a file
 //! that can neither be read nor written.
 
+use super::sockets;
 use crate::backend::{Errno, minus};
 use crate::descriptors::{self, Descriptor, placeholders};
 use crate::lock_files::sharing;
@@ -101,7 +102,10 @@ pub unsafe fn sendmsg(a: &Arguments) -> isize {
         return error;
     }
     // SAFETY: the program's arguments.
-    unsafe { blocking!(libc::SYS_sendmsg, a[0], a[1], a[2]) }
+    unsafe {
+        sockets::send_to_name(libc::SYS_sendmsg, a[0], a[1], a[2])
+            .unwrap_or_else(|| blocking!(libc::SYS_sendmsg, a[0], a[1], a[2]))
+    }
 }
 
 /// `struct mmsghdr` begins with the message's own head.
@@ -116,7 +120,12 @@ const MESSAGES_MAX: usize = 1024;
 /// As for [`sendmsg`].
 pub unsafe fn sendmmsg(a: &Arguments) -> isize {
     if is_ours() {
-        for message in messages(a[1], (a[2] as u32 as usize).min(MESSAGES_MAX)) {
+        let count = (a[2] as u32 as usize).min(MESSAGES_MAX);
+        if messages(a[1], count).any(sockets::names_path) {
+            // SAFETY: the program's arguments.
+            return unsafe { send_one_by_one(a, count) };
+        }
+        for message in messages(a[1], count) {
             if let Err(error) = before_sending(message) {
                 // What is before it can be sent.
                 if message == a[1] {
@@ -133,8 +142,26 @@ pub unsafe fn sendmmsg(a: &Arguments) -> isize {
 }
 
 /// # Safety
+/// As for [`sendmmsg`], of `count` messages.
+unsafe fn send_one_by_one(a: &Arguments, count: usize) -> isize {
+    for (sent, message) in messages(a[1], count).enumerate() {
+        // SAFETY: the caller's promise.
+        let result = unsafe { sendmsg(&[a[0], message, a[3], 0, 0, 0]) };
+        if raw::failed(result) {
+            return if sent == 0 { result } else { sent as isize };
+        }
+        let length = message + std::mem::offset_of!(libc::mmsghdr, msg_len);
+        if let Err(errno) = memory::copy_out(length, &(result as u32)) {
+            return minus(errno);
+        }
+    }
+    count as isize
+}
+
+/// # Safety
 /// As for [`sendmsg`].
 pub unsafe fn recvmsg(a: &Arguments) -> isize {
+    let room = is_ours().then(|| sockets::Room::of_message(a[1])).flatten();
     if is_ours() {
         descriptors::before_kernel_opens();
     }
@@ -142,6 +169,7 @@ pub unsafe fn recvmsg(a: &Arguments) -> isize {
     let result = unsafe { blocking!(libc::SYS_recvmsg, a[0], a[1], a[2]) };
     if !raw::failed(result) && is_ours() {
         after_receiving(a[1], a[2] as i32);
+        name_told(room, a[1]);
     }
     result
 }
@@ -149,17 +177,35 @@ pub unsafe fn recvmsg(a: &Arguments) -> isize {
 /// # Safety
 /// As for [`sendmsg`].
 pub unsafe fn recvmmsg(a: &Arguments) -> isize {
+    let mut rooms = Vec::new();
     if is_ours() {
+        let count = (a[2] as u32 as usize).min(MESSAGES_MAX);
+        let all = || messages(a[1], count).map(sockets::Room::of_message);
+        if all().any(|room| room.is_some()) {
+            rooms.extend(all());
+        }
         descriptors::before_kernel_opens();
     }
     // SAFETY: the program's arguments.
     let result = unsafe { blocking!(libc::SYS_recvmmsg, a[0], a[1], a[2], a[3], a[4]) };
     if !raw::failed(result) && is_ours() {
-        for message in messages(a[1], result as usize) {
+        for (index, message) in messages(a[1], result as usize).enumerate() {
             after_receiving(message, a[3] as i32);
+            name_told(rooms.get(index).copied().flatten(), message);
         }
     }
     result
+}
+
+/// After a message has come from a socket that has a name.
+fn name_told(room: Option<sockets::Room>, message: usize) {
+    let length = message + std::mem::offset_of!(libc::msghdr, msg_namelen);
+    if let Some(room) = room
+        // SAFETY: an integer.
+        && let Ok(length) = unsafe { memory::copy_in::<u32>(length) }
+    {
+        room.filled(length as usize);
+    }
 }
 
 /// What a process hands out of another: the same.

@@ -43,6 +43,12 @@ fn named_pipes() {
 }
 
 #[test]
+fn unix_sockets() {
+    let binary = compile("sockets");
+    compare_with_tmpfs(|| Command::new(&binary));
+}
+
+#[test]
 fn maps_of_files() {
     let printed = compare_program("maps");
     assert!(printed.contains("stores are read: 88 89"), "{printed}");

@@ -27,6 +27,9 @@ pub const REGION_SIZE: u64 = 32 << 30;
 /// The most that it can be: 8 TiB.
 pub const REGION_SIZE_MAX: u64 = 8 << 40;
 
+/// Most bytes of the path that a socket is bound to.
+pub const SOCKET_PATH_MAX: usize = 108;
+
 /// Most bytes of what went wrong; more are cut off.
 const TEXT_MAX: usize = 1024;
 
@@ -101,6 +104,17 @@ pub enum Call {
     },
     /// Comes with a descriptor, which may be of the FIFO of this inode. → [`Answer::Done`]; EBADF if it is not.
     25 IsPipe { inode: InodeNumber, generation: u32 },
+    /// Comes with a Unix socket, which is bound to the inode of one that the session's user owns. `path`: as the program
+    /// gave it. → [`Answer::Done`]; EADDRINUSE if one was bound to it before, ESTALE, EACCES, ENFILE if its
+    /// user has too many, and what the kernel tells of that socket.
+    26 BindSocket {
+        inode: InodeNumber,
+        generation: u32,
+        path: Vec<u8> as Bytes<SOCKET_PATH_MAX>,
+    },
+    /// By which one connects to the socket that is bound to an inode: → [`Answer::Done`] with a descriptor (O_PATH),
+    /// for who may write the inode. ECONNREFUSED if none ever was; ESTALE, EACCES.
+    27 FindSocket { inode: InodeNumber, generation: u32 },
     /// Orderly end of a program. If it is the last one of the session, everything is folded and
     /// released before the answer `Done`.
     4 Goodbye,

@@ -92,6 +92,9 @@ pub fn errno_name(errno: i32) -> String {
         (libc::ENOLCK, "ENOLCK"),
         (libc::EBADF, "EBADF"),
         (libc::EBUSY, "EBUSY"),
+        (libc::ENFILE, "ENFILE"),
+        (libc::EADDRINUSE, "EADDRINUSE"),
+        (libc::ECONNREFUSED, "ECONNREFUSED"),
         (libc::EIO, "EIO"),
     ] {
         if errno == number {

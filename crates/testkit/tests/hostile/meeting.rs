@@ -1,5 +1,6 @@
 //! Attacks on what meets in the kernel: ends of named pipes that one may not open, more than was opened, pipes that are
-//! none, waiting for ever and with thousands, and holding up those who would open and close.
+//! none, waiting for ever and with thousands, and holding up those who would open and close; sockets that are none, or
+//! bound to the names of others.
 
 use super::attacker::{Attacker, all_the_same, errno_name};
 use super::holding::{BOUNDED, lock_file};
@@ -11,6 +12,7 @@ use arck_protocol::socket::{Access, Answer, Call, call, call_with, send};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::time::Duration;
 
 const MODES: [Access; 3] = [Access::Read, Access::Write, Access::ReadWrite];
@@ -27,6 +29,25 @@ fn open(a: &Attacker, inode: InodeNumber, access: Access, waits: bool) -> Result
     };
     match call(&a.socket, &asked).expect("an answer") {
         (Answer::Done | Answer::Waits, mut files) => files.pop().ok_or("no descriptor".into()),
+        (Answer::Error(errno, _), _) => Err(errno_name(errno)),
+        (other, _) => Err(format!("{other:?}")),
+    }
+}
+
+fn socket(family: AddressFamily) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    socket_with(family, SocketType::STREAM, flags, None).expect("a socket")
+}
+
+/// What binding a socket comes to.
+fn bind(a: &Attacker, inode: InodeNumber, socket: &OwnedFd, path: &[u8]) -> Result<(), String> {
+    let asked = Call::BindSocket {
+        inode,
+        generation: a.header(inode).generation(),
+        path: path.to_vec(),
+    };
+    match call_with(&a.socket, &asked, &[socket.as_fd()]).expect("an answer") {
+        (Answer::Done, _) => Ok(()),
         (Answer::Error(errno, _), _) => Err(errno_name(errno)),
         (other, _) => Err(format!("{other:?}")),
     }
@@ -182,4 +203,57 @@ pub const ATTACKS: &[Attack] = &[
     )
     .and(|scene, _| scene.third_works())
     .with_privilege(),
+    case("meet", "binds a socket to a victim's name", "EACCES", |a| {
+        let said = ["door", "talk", "whisper"].map(|name| {
+            let socket = socket(AddressFamily::UNIX);
+            bind(a, find(a, name), &socket, b"door").unwrap_err()
+        });
+        // What is no socket's name is that to its owner, too.
+        assert_eq!(said[1..], ["ESTALE", "ESTALE"]);
+        said[0].clone()
+    })
+    .for_users(),
+    case("meet", "connects to what it may not write", "EACCES", |a| {
+        let said = ["door", "shut"].map(|name| {
+            let inode = find(a, name);
+            let asked = Call::FindSocket {
+                inode,
+                generation: a.header(inode).generation(),
+            };
+            match call(&a.socket, &asked).expect("an answer") {
+                (Answer::Error(errno, _), _) => errno_name(errno),
+                (other, _) => format!("{other:?}"),
+            }
+        });
+        // Nothing was ever bound to the one that anybody may write.
+        assert_eq!(said[0], "ECONNREFUSED");
+        said[1].clone()
+    })
+    .for_users(),
+    case("meet", "binds what is no socket", "no name taken", |a| {
+        let own = find(a, "post");
+        let (end, _) = rustix::pipe::pipe().expect("a pipe");
+        let memory = rustix::fs::memfd_create("none", MemfdFlags::CLOEXEC).expect("a file");
+        let path = rustix::fs::open("/", OFlags::PATH, Mode::empty()).expect("the root");
+        let bound = socket(AddressFamily::UNIX);
+        let unnamed = rustix::net::SocketAddrUnix::new_unnamed();
+        rustix::net::bind(&bound, &unnamed).expect("a name of the kernel's");
+        for file in [end, memory, path, socket(AddressFamily::INET), bound] {
+            bind(a, own, &file, b"post").unwrap_err();
+        }
+        for name in [b"".as_slice(), b".", b"..", b"a\0b"] {
+            let socket = socket(AddressFamily::UNIX);
+            assert_eq!(bind(a, own, &socket, name).err(), Some("EINVAL".into()));
+        }
+        // Names that the controller has for its own.
+        let socket = socket(AddressFamily::UNIX);
+        bind(a, own, &socket, b"../sockets/00000001-00000001").expect("its own");
+        let again = super::meeting::socket(AddressFamily::UNIX);
+        assert_eq!(
+            bind(a, own, &again, b"post").err(),
+            Some("EADDRINUSE".into())
+        );
+        assert!(!a.pool.join("sockets").join("00000001-00000001").exists());
+        "no name taken".into()
+    }),
 ];

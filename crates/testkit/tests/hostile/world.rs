@@ -34,7 +34,8 @@ pub const HANDING: &str = "handing";
 /// The victim's: with a directory for each LibFS, in which a session of that works.
 pub const VALUES: &str = "values";
 /// Root's, with named pipes: the victim's `talk`, which anybody may read, and `whisper`, which nobody else may open;
-/// the attacker's `own`.
+/// the attacker's `own`; and names of sockets: the victim's `door`, which anybody may write, and `shut`, and the
+/// attacker's `post`.
 pub const PIPES: &str = "pipes";
 /// Root's; nobody else may write.
 pub const LOCKED: &str = "locked";
@@ -76,14 +77,17 @@ pub fn build(fs: &FileSystem) {
     make(LOCKED, 0o755, root);
     fill("locked/theirs", PUBLIC, 0o644, root);
     make(PIPES, 0o755, root);
-    for (name, mode, owner) in [
-        ("talk", 0o644, VICTIM_USER),
-        ("whisper", 0o600, VICTIM_USER),
-        ("own", 0o600, ATTACKER_USER),
+    for (name, kind, mode, owner) in [
+        ("talk", libc::S_IFIFO, 0o644, VICTIM_USER),
+        ("whisper", libc::S_IFIFO, 0o600, VICTIM_USER),
+        ("own", libc::S_IFIFO, 0o600, ATTACKER_USER),
+        ("door", libc::S_IFSOCK, 0o666, VICTIM_USER),
+        ("shut", libc::S_IFSOCK, 0o600, VICTIM_USER),
+        ("post", libc::S_IFSOCK, 0o600, ATTACKER_USER),
     ] {
         let path = format!("{PIPES}/{name}");
-        fs.make_node(At::Root, path.as_bytes(), libc::S_IFIFO | mode, 0)
-            .expect("a pipe");
+        fs.make_node(At::Root, path.as_bytes(), kind | mode, 0)
+            .expect("a node");
         set(fs, &path, mode, owner);
     }
 }
