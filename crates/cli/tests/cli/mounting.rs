@@ -225,11 +225,9 @@ fn a_killed_mount_loses_nothing_and_is_replaced() {
 
 fn kill_controller(pool: &Path) {
     let text = std::fs::read_to_string(pool.join("lock")).unwrap();
+    let process = text.trim().parse().unwrap();
     // SAFETY: a signal to the pool's controller.
-    assert_eq!(
-        unsafe { libc::kill(text.trim().parse().unwrap(), libc::SIGKILL) },
-        0
-    );
+    assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
 }
 
 /// A controller that is killed is followed by another one, and the mount goes on, with what is open.
