@@ -17,6 +17,7 @@ const CRATES: &[&str] = &[
     "fuse",
     "kvfs",
     "libfs-kit",
+    "mount",
     "pm",
     "preload",
     "protocol",

@@ -21,8 +21,10 @@ impl FileSystem {
             kind: FileKind::Socket,
             mode: mode & 0o7777,
             target: b"",
+            device: 0,
             opens: false,
             owner: self.engine.credentials.owner(),
+            groups: &self.engine.credentials.groups,
         };
         let made = match self.make(at, path, creation) {
             Err(Failure::Errno(Errno::EXIST)) => return Err(Errno::ADDRINUSE.into()),

@@ -336,7 +336,7 @@ fn a_command_that_there_is_not_is_told_without_another() {
     let words = [
         "mkf",
         "statu",
-        "mount",
+        "moun",
         "resize",
         "snapshot",
         "/dev/shm",

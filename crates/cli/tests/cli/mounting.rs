@@ -51,7 +51,7 @@ fn operations_are_those_of_tmpfs() {
 
 /// A program under `arck run` on the pool; what it says.
 fn beside(mount: &Mount, script: &str) -> String {
-    let mut run = run(&mount.pool(), &[], &["sh", "-ec", script]);
+    let mut run = run(&mount.pool(), &["--mount", "/arck"], &["sh", "-ec", script]);
     succeeded(&run.current_dir("/").env("LC_ALL", "C").output().unwrap())
 }
 
@@ -148,7 +148,7 @@ fn locks_meet_those_of_the_library() {
     let holder = "import fcntl,sys\nf=open('/arck/file','r+'); fcntl.lockf(f,fcntl.LOCK_EX,5,10)\nprint('held',flush=True)\n\
         sys.stdin.readline()\nfcntl.lockf(f,fcntl.LOCK_UN)\nprint('let go',flush=True)\nsys.stdin.readline()";
     let mut other =
-        Running::start_told(run(&mount.pool(), &[], &["/usr/bin/python3", "-c", holder]));
+        Running::start_told(run(&mount.pool(), &["--mount", "/arck"], &["/usr/bin/python3", "-c", holder]));
     assert_eq!(other.line(), "held");
     let file = std::fs::File::options()
         .read(true)
@@ -174,7 +174,7 @@ fn locks_meet_those_of_the_library() {
     let taker = "import fcntl\ntry: fcntl.lockf(open('/arck/file','r+'),fcntl.LOCK_EX|fcntl.LOCK_NB)\nexcept OSError as e: print(e.errno)";
     let tried = || {
         succeeded(
-            &run(&mount.pool(), &[], &["/usr/bin/python3", "-c", taker])
+            &run(&mount.pool(), &["--mount", "/arck"], &["/usr/bin/python3", "-c", taker])
                 .output()
                 .unwrap(),
         )
@@ -225,11 +225,9 @@ fn a_killed_mount_loses_nothing_and_is_replaced() {
 
 fn kill_controller(pool: &Path) {
     let text = std::fs::read_to_string(pool.join("lock")).unwrap();
+    let process = text.trim().parse().unwrap();
     // SAFETY: a signal to the pool's controller.
-    assert_eq!(
-        unsafe { libc::kill(text.trim().parse().unwrap(), libc::SIGKILL) },
-        0
-    );
+    assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
 }
 
 /// A controller that is killed is followed by another one, and the mount goes on, with what is open.

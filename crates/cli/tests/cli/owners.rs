@@ -118,7 +118,8 @@ fn a_pool_of_another_user_is_told_of() {
         command.uid(1003).gid(1003);
         output(command)
     };
-    for words in [&["status"][..], &["check"], &["run", "true"], &["export"]] {
+    let pool = users.pool().display().to_string();
+    for words in [&["status", &pool][..], &["check"], &["run", "true"], &["export"]] {
         let output = third(words);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{words:?}");
@@ -228,7 +229,6 @@ fn a_pool_of_anothers_is_not_used_unless_it_is_named() {
     let mut serving = Serving::of(&mut squatter(&["serve", "--shared", "--ready-fd", "1"]));
     for arguments in [
         &["run", "true"][..],
-        &["status"],
         &["check"],
         &["violations"],
         &["export"],

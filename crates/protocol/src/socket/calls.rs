@@ -127,11 +127,11 @@ pub enum Call {
     8 Status,
     /// What the pool is made of, and how it is served. Needs no session, and anybody may ask. →
     /// [`Answer::Pool`].
-    26 Pool,
+    40 Pool,
     /// Who has a session: processes behind this session and member (0 and 0: from the first on), in that
     /// order; all of them for the pool's user and root, their own for others. Needs no session, and anybody
     /// may ask. → [`Answer::Processes`].
-    27 Processes { session: u32, member: u16 },
+    41 Processes { session: u32, member: u16 },
     /// As [`Request::Read`](crate::Request::Read), for [`PIECE_MAX`] bytes at most. → [`Answer::Piece`];
     /// the same errors.
     11 ReadPiece {
@@ -186,8 +186,8 @@ pub enum Answer {
     3 Done,
     5 Measured(measured: HandOvers),
     6 Status(status: Status),
-    26 Pool(pool: Pool),
-    27 Processes(processes: Processes),
+    40 Pool(pool: Pool),
+    41 Processes(processes: Processes),
     /// One descriptor: a memory file of the connection's, to be read, with so many bytes of a file at
     /// [`PIECE_OFFSET`]. They are right if its first word is still this number when they have been copied:
     /// the next piece of the same connection goes to the same place.

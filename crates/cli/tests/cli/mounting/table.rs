@@ -342,7 +342,7 @@ fn modes(at: &Path, seen: &mut Seen) {
         .create_new(true)
         .write(true)
         .read(true)
-        .mode(0)
+        .mode(0o0)
         .open(at.join("closed"))
         .unwrap();
     seen.note("written all the same", number(file.write_at(b"x", 0)));
