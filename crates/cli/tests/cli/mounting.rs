@@ -111,7 +111,7 @@ fn programs_under_the_library_see_the_same() {
     // Both write one file, each its own part.
     let mut run = run(
         &mount.pool(),
-        &[],
+        &["--mount", "/arck"],
         &[
             "sh",
             "-ec",
@@ -147,8 +147,11 @@ fn locks_meet_those_of_the_library() {
     std::fs::write(mount.path().join("file"), "x").unwrap();
     let holder = "import fcntl,sys\nf=open('/arck/file','r+'); fcntl.lockf(f,fcntl.LOCK_EX,5,10)\nprint('held',flush=True)\n\
         sys.stdin.readline()\nfcntl.lockf(f,fcntl.LOCK_UN)\nprint('let go',flush=True)\nsys.stdin.readline()";
-    let mut other =
-        Running::start_told(run(&mount.pool(), &["--mount", "/arck"], &["/usr/bin/python3", "-c", holder]));
+    let mut other = Running::start_told(run(
+        &mount.pool(),
+        &["--mount", "/arck"],
+        &["/usr/bin/python3", "-c", holder],
+    ));
     assert_eq!(other.line(), "held");
     let file = std::fs::File::options()
         .read(true)
@@ -174,9 +177,13 @@ fn locks_meet_those_of_the_library() {
     let taker = "import fcntl\ntry: fcntl.lockf(open('/arck/file','r+'),fcntl.LOCK_EX|fcntl.LOCK_NB)\nexcept OSError as e: print(e.errno)";
     let tried = || {
         succeeded(
-            &run(&mount.pool(), &["--mount", "/arck"], &["/usr/bin/python3", "-c", taker])
-                .output()
-                .unwrap(),
+            &run(
+                &mount.pool(),
+                &["--mount", "/arck"],
+                &["/usr/bin/python3", "-c", taker],
+            )
+            .output()
+            .unwrap(),
         )
     };
     assert_eq!(tried(), format!("{}\n", libc::EAGAIN));

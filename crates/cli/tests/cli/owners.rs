@@ -119,7 +119,12 @@ fn a_pool_of_another_user_is_told_of() {
         output(command)
     };
     let pool = users.pool().display().to_string();
-    for words in [&["status", &pool][..], &["check"], &["run", "true"], &["export"]] {
+    for words in [
+        &["status", &pool][..],
+        &["check"],
+        &["run", "true"],
+        &["export"],
+    ] {
         let output = third(words);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{words:?}");
