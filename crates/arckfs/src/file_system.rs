@@ -42,7 +42,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use memory::{MapRequest, MoveRequest};
-pub use pipes::{NamedPipe, OpenedPipe, Opening, receive_pipe};
 
 /// One session with a controller and everything this process knows of the pool.
 pub struct FileSystem {

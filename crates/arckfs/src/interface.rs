@@ -53,6 +53,29 @@ impl From<Errno> for Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub std::num::NonZeroU64);
 
+/// What a path was opened to.
+#[derive(Debug)]
+pub enum Opening {
+    File(Handle),
+    /// To be opened where its ends meet ([`open_pipe`](crate::FileSystem::open_pipe)).
+    Pipe(NamedPipe),
+}
+
+/// A named pipe that may be opened, and with which flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NamedPipe {
+    /// Number and generation.
+    pub(crate) inode: (u32, u32),
+    pub(crate) flags: i32,
+}
+
+impl NamedPipe {
+    /// `O_*`, as it is opened.
+    pub fn flags(&self) -> i32 {
+        self.flags
+    }
+}
+
 /// Where a relative path starts. Absolute paths are never passed: the caller strips the mount
 /// prefix and passes [`At::Root`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

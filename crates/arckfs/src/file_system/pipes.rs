@@ -4,30 +4,8 @@
 
 use super::*;
 use arck_libfs_kit::messages::Access;
-pub use arck_libfs_kit::session::{OpenedPipe, receive_pipe};
+use arck_libfs_kit::session::OpenedPipe;
 use std::os::fd::BorrowedFd;
-
-/// What a path was opened to.
-#[derive(Debug)]
-pub enum Opening {
-    File(Handle),
-    Pipe(NamedPipe),
-}
-
-/// A named pipe that may be opened, and with which flags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NamedPipe {
-    /// Number and generation.
-    pub(super) inode: (InodeNumber, u32),
-    pub(super) flags: i32,
-}
-
-impl NamedPipe {
-    /// `O_*`, as it is opened.
-    pub fn flags(&self) -> i32 {
-        self.flags
-    }
-}
 
 impl FileSystem {
     /// A handle of the inode of a named pipe, by a descriptor of the kernel's that may be one of its FIFO: for its

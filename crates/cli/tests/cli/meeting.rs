@@ -4,7 +4,7 @@
 use crate::support::{Place, Running, run, succeeded};
 use crate::users::{ANN, BOB, DENIED, EVE, Users};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -344,6 +344,44 @@ if __name__ == "__main__":
         counter = manager.Counter()
         print([counter.add(n) for n in (1, 2, 3)])
 "#;
+
+/// Nothing is left of what was removed.
+#[test]
+fn nodes_go_with_their_inodes() {
+    let place = Place::made();
+    let pool = place.pool();
+    const MAKER: &str = r#"
+import os, socket, sys
+for number in range(20):
+    os.mkfifo(f"/arck/pipe{number}")
+    os.close(os.open(f"/arck/pipe{number}", os.O_RDWR))
+    socket.socket(socket.AF_UNIX).bind(f"/arck/socket{number}")
+print("made", flush=True)
+sys.stdin.readline()
+for name in os.listdir("/arck"):
+    os.unlink(f"/arck/{name}")
+os.sync()
+for number in range(10**9):
+    if sys.stdin in __import__("select").select([sys.stdin], [], [], 0.1)[0]:
+        break
+    os.mkdir("/arck/d"); os.sync(); os.rmdir("/arck/d"); os.sync()
+"#;
+    let mut program = Running::start_told(run(&pool, &[], &["python3", "-c", MAKER]));
+    let count = |folder: &str| {
+        let listed = std::fs::read_dir(pool.join(folder));
+        listed.map_or(0, |listed| listed.count())
+    };
+    assert_eq!(program.line(), "made");
+    assert_eq!((count("named-pipes"), count("sockets")), (20, 20));
+    program.tell("remove");
+    let began = Instant::now();
+    while (count("named-pipes"), count("sockets")) != (0, 0) {
+        assert!(began.elapsed() < PATIENCE, "they stay");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    program.tell("end");
+    succeeded(&program.finished(PATIENCE));
+}
 
 #[test]
 fn libraries_of_python_meet_on_the_pool() {

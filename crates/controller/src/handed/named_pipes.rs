@@ -19,7 +19,7 @@
 //!   his ticket, and does not count from then on.
 //! * What is asked of a FIFO takes nothing out of it and puts nothing in.
 //! * A FIFO that somebody has open is the only one of its inode while that lives, whichever controller made it. Those of
-//!   inodes that are gone are removed when others are made; those that nobody has open too, where a user has made
+//!   inodes that are gone are removed soon ([`NamedPipes::tidy`]), and when others are made; those that nobody has open too, where a user has made
 //!   [`USER_MAX`]. At most [`WAITING_MAX`] tickets are out for one user.
 
 use super::careful::Careful;
@@ -271,6 +271,11 @@ impl NamedPipes {
         }
         self.nodes.note(key, user);
         Ok(())
+    }
+
+    /// Removes some of those whose inodes are gone: to be called now and then.
+    pub fn tidy(&mut self, is_there: impl Fn(Key) -> bool) {
+        self.remove_gone(self.nodes.count().min(LOOKED_INTO), is_there);
     }
 
     /// Removes of the next so many those whose inodes are gone: whoever has them open has them without a name.

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::handed::named_pipes::Opened;
 use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber};
 use arck_protocol::socket::Access;
 use rustix::fd::OwnedFd;
@@ -73,6 +74,17 @@ impl Core {
     ) -> Result<OwnedFd, Errno> {
         self.expect_open(session, key, FileKind::Socket, 2)?;
         self.sockets.find(key)
+    }
+
+    /// Removes what stands for inodes that are gone, some of it: to be called now and then.
+    pub fn tidy_meeting(&mut self) {
+        let state = &self.sessions.state;
+        let is_there = |(number, generation): (InodeNumber, u32)| {
+            let header = state.header_of(number, generation);
+            header.is_ok_and(|header| header.kind != HeaderKind::Free)
+        };
+        self.named_pipes.tidy(is_there);
+        self.sockets.tidy(is_there);
     }
 
     /// Checks that an inode is of a kind, and that a session may open it for all of `wanted` (4 = read, 2 = write).

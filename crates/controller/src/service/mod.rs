@@ -314,6 +314,7 @@ impl Service {
         if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
             self.core.forget_closed();
+            self.core.tidy_meeting();
             self.core.access().free_next_orphans();
             self.core.sessions.forget_kept();
             self.core.sessions.remove_remains();

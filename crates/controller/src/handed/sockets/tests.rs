@@ -43,7 +43,7 @@ fn socket() -> OwnedFd {
 
 fn connected(node: &OwnedFd) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", node.as_raw_fd());
-    connect(&socket(), &SocketAddrUnix::new(path).unwrap())
+    connect(socket(), &SocketAddrUnix::new(path).unwrap())
 }
 
 fn told(socket: &OwnedFd) -> Vec<u8> {
