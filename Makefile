@@ -96,8 +96,8 @@ install:
 	@test -x $(TARGET)/release/arck -a -r $(TARGET)/release/libarck_preload.so || { echo 'install: make build first' >&2; exit 1; }
 	install -D -m 755 $(TARGET)/release/arck $(DESTDIR)$(PREFIX)/bin/arck
 	install -D -m 644 $(TARGET)/release/libarck_preload.so $(DESTDIR)$(PREFIX)/lib/arck/libarck_preload.so
-	install -d -m 755 $(DESTDIR)/sbin
-	ln -sf $(PREFIX)/bin/arck $(DESTDIR)/sbin/mount.arck
+	@mkdir -p $(DESTDIR)/sbin && ln -sf $(PREFIX)/bin/arck $(DESTDIR)/sbin/mount.arck || \
+		echo 'install: `mount -t arck` needs, as root: ln -s $(PREFIX)/bin/arck /sbin/mount.arck'
 
 clean:
 	$(CARGO) clean
