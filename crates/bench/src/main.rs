@@ -10,6 +10,7 @@
 //! | `pool` | a pool in memory with a controller in a process of its own |
 //! | `worker` | the process that measures, started anew for each way to call ArckFS |
 //! | `micro` | the command that starts workers and reports |
+//! | `mount` | `arck mount` beside a passthrough of tmpfs by the same FUSE library |
 //! | `fold` | what the controller spends on a name |
 //! | `growth` | calls as directories grow, in a fresh session, with a bystander |
 //! | `fxmark` | FxMark's cases |
@@ -54,6 +55,7 @@ mod loops;
 mod machine;
 mod measure;
 mod micro;
+mod mount;
 mod outcome;
 mod output;
 mod page;
@@ -95,6 +97,8 @@ enum Command {
     Apps(apps::AppsArguments),
     /// Times of single operations beside tmpfs, in interleaved rounds
     Micro(micro::MicroArguments),
+    /// `arck mount` beside tmpfs passed through by the same FUSE library
+    Mount(mount::MountArguments),
     /// Calls as directories grow to a million files, and what a bystander waits meanwhile
     Growth(growth::GrowthArguments),
     /// What the controller spends on a name that is created, renamed or removed
@@ -134,6 +138,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Apps(arguments)) => apps::main(&arguments),
         Some(Command::Step(arguments)) => step::main(&arguments),
         Some(Command::Micro(arguments)) => micro::main(&arguments),
+        Some(Command::Mount(arguments)) => mount::main(&arguments),
         Some(Command::Growth(arguments)) => growth::main(&arguments),
         Some(Command::Fold(arguments)) => fold::main(&arguments),
         Some(Command::Fxmark(arguments)) => fxmark::main(&arguments),

@@ -451,3 +451,81 @@ fn a_service_mounts_its_pool() {
     let output = arck().arg("check").arg(mount.pool()).output().unwrap();
     assert_eq!(succeeded(&output), "");
 }
+
+/// Maps and programs of the mount are of what the library wrote last, from when they are made.
+#[test]
+fn maps_and_programs_are_of_the_last_contents() {
+    let mount = Mount::made("64M");
+    let at = |name: &str| mount.path().join(name);
+    let size = 3 * 4096;
+    for round in 0..5u8 {
+        let letter = char::from(b'a' + round);
+        let script = format!(
+            "printf '%{size}s' '' | tr ' ' {letter} >/arck/file; \
+             printf '#!/bin/sh\\necho {letter}\\n' >/arck/script; chmod 755 /arck/script"
+        );
+        beside(&mount, &script);
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(at("file"))
+            .unwrap();
+        // SAFETY: a new map of the file, wherever the kernel puts it, which nobody cuts.
+        let map = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let map = libc::mmap(
+                std::ptr::null_mut(),
+                size,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            );
+            assert_ne!(map, libc::MAP_FAILED);
+            std::slice::from_raw_parts_mut(map.cast::<u8>(), size)
+        };
+        assert!(
+            map.iter().all(|&byte| byte == b'a' + round),
+            "{round}: {}",
+            map[0]
+        );
+        assert_eq!(
+            succeeded(&Command::new(at("script")).output().unwrap()),
+            format!("{letter}\n")
+        );
+        map[5000] = b'!';
+        // SAFETY: the map.
+        assert_eq!(
+            unsafe { libc::msync(map.as_mut_ptr().cast(), size, libc::MS_SYNC) },
+            0
+        );
+        assert_eq!(beside(&mount, "tr -d a-z </arck/file"), "!");
+        map[6000] = b'?';
+        // SAFETY: the map, which nobody uses any more.
+        unsafe { libc::munmap(map.as_mut_ptr().cast(), size) };
+        drop(file);
+        assert_eq!(beside(&mount, "tr -d a-z </arck/file"), "!?");
+    }
+    mount.unmount();
+}
+
+/// What `docs/differences.md` says of a mount; and the mount goes on after requests that the FUSE library does not know.
+#[test]
+fn what_differs_is_as_it_is_told() {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+    let mount = Mount::made("16M");
+    let nameless = OFlags::TMPFILE | OFlags::RDWR;
+    let opened = rustix::fs::open(mount.path(), nameless, Mode::RUSR);
+    assert_eq!(opened.map(drop), Err(rustix::io::Errno::OPNOTSUPP));
+    let path = mount.path().join("file");
+    std::fs::write(&path, "x").unwrap();
+    let told = rustix::fs::statx(CWD, &path, AtFlags::empty(), StatxFlags::BTIME).unwrap();
+    assert_eq!(told.stx_mask & StatxFlags::BTIME.bits(), 0);
+    let file = std::fs::File::open(&path).unwrap();
+    let flags = rustix::fs::ioctl_getflags(&file);
+    assert_eq!(flags, Err(rustix::io::Errno::NOTTY));
+    drop(file);
+    std::fs::remove_file(&path).unwrap();
+    assert!(std::fs::read_dir(mount.path()).unwrap().next().is_none());
+    mount.unmount();
+}
