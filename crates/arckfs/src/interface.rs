@@ -141,6 +141,12 @@ pub struct Attributes {
     pub created: Timestamp,
 }
 
+/// The number that an inode has in the kernel where the pool is mounted: of its number and its generation, so that none
+/// means two inodes. Those of the first generation have the pool's number.
+pub fn mounted_number(inode: u32, generation: u32) -> u64 {
+    u64::from(generation.wrapping_sub(1)) << 32 | u64::from(inode)
+}
+
 /// What is left of a description that is closed.
 #[derive(Debug)]
 pub struct Closed {

@@ -29,8 +29,7 @@ impl Node {
 
     /// The kernel's number.
     pub fn number(self) -> INodeNo {
-        let generation = u64::from(self.generation.wrapping_sub(FIRST));
-        INodeNo(generation << 32 | u64::from(self.number))
+        INodeNo(arckfs::mounted_number(self.number, self.generation))
     }
 
     /// For calls that take a path from there on; with an empty one, for the inode itself.

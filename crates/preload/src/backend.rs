@@ -13,7 +13,8 @@ use crate::{stack, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, Failure, FileSystem, Handle, MapRequest, MoveRequest,
     NamedPipe, OpenedPipe, Opening, SetTime, Statistics, Subject, Timestamp, any_maps, forks,
-    give_up_reservations, has_maps, hold_maps, let_go_of_maps, receive_pipe, side_of,
+    give_up_reservations, has_maps, hold_maps, let_go_of_maps, mounted_number, receive_pipe,
+    side_of,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -9,8 +9,8 @@
 //! another of that name, while after ENOEXEC it would read the program as a script.
 //!
 //! Where the kernel has the pool mounted at the same place (ARCK_BENEATH=1), such a program reaches it there: it begins in
-//! the directory that its starter is in, and is named only if it inherits a file of the pool as its standard input,
-//! output or error, of which it has a placeholder that can be neither read nor written.
+//! the directory that its starter is in, with the mount's descriptors of what it inherits ([`inherited`]), and is named
+//! only if it has a placeholder as its standard input, output or error that could not be replaced.
 //!
 //! What was said is kept in a table of `arck run`'s, named by ARCK_SAID: a sealed memory file under its
 //! descriptor's path, which is there as long as `arck run`. Who does not find it says it again.
@@ -20,6 +20,8 @@
 //!   than 2 KiB of stack; nothing is allocated, so children in their parent's memory can do it.
 //! * Nothing is believed of the table but that a word in it is one that was put there; anybody's file may
 //!   be named. It is used only if it is sealed against cutting, so that it can be mapped.
+
+mod inherited;
 
 use crate::handlers::{HERE, is_empty};
 use crate::raw::{self, Text, error, syscall};
@@ -211,7 +213,7 @@ fn decide(
     let beneath = settings::BENEATH.get() == b"1";
     if beneath {
         begin_beneath();
-        if !inherits_placeholders() {
+        if !inherited::replace_all() {
             return Ok(());
         }
     }
@@ -240,11 +242,6 @@ fn begin_beneath() {
         // SAFETY: a path with its NUL, as was just written.
         unsafe { syscall!(libc::SYS_chdir, path.as_ptr()) };
     }
-}
-
-/// Whether a standard descriptor stands for a file of the pool.
-fn inherits_placeholders() -> bool {
-    (0..=2).any(crate::descriptors::is_pool)
 }
 
 /// Of this process's own program, which has begun.

@@ -96,8 +96,48 @@ fn what_is_not_reached_finds_the_pool_beneath() {
             "6\n",
             false,
         ),
-        // What it inherits it cannot use: it is told, and so is the user.
-        ("cd /arck; $p >out; echo $?; cat out", "7\n", true),
+        // What it inherits is the kernel's: alone, between others that are reached, or not, and without a name.
+        (
+            "cd /arck; $p >out; echo $?; cat out",
+            "0\nat /arck\n",
+            false,
+        ),
+        (
+            "cd /arck; (echo 1; $p; echo 2; $p; $p; cat a) >out; cat out; stat -c %s out",
+            "1\nat /arck\n2\nat /arck\nat /arck\none\n35\n",
+            false,
+        ),
+        (
+            "cd /arck; $p >>out; tail -n 1 out; wc -l <out",
+            "at /arck\n7\n",
+            false,
+        ),
+        (
+            "cd /arck; $p /dev/stdin /arck/i <d/g; cat i",
+            "at /arck\ntwo\n",
+            false,
+        ),
+        (
+            "cd /arck; (read x; $p /dev/fd/0 i; cat) <out; cat i",
+            "at /arck\nat /arck\n2\nat /arck\nat /arck\none\nat /arck\n1\nat /arck\n2\nat /arck\nat /arck\none\nat /arck\n",
+            false,
+        ),
+        (
+            "cd /arck; python3 -c 'import subprocess, sys; subprocess.run([sys.argv[1]], stdout=open(\"o\", \"w\"))' $p; cat o",
+            "at /arck\n",
+            false,
+        ),
+        (
+            "cd /arck/d; exec 9<.; cd /; ls /arck/d >/dev/null; $p",
+            "at /\n",
+            false,
+        ),
+        // One that writes in the middle of a file, which others may do too, it cannot use: it is told, and so is the user.
+        (
+            "cd /arck; $p 1<>out; echo $?; head -n 1 out",
+            "7\n1\n",
+            true,
+        ),
     ] {
         let output = script(&place, &[], &format!("cd /; {words}"));
         let errors = String::from_utf8_lossy(&output.stderr);
