@@ -273,9 +273,9 @@ impl NamedPipes {
         Ok(())
     }
 
-    /// Removes some of those whose inodes are gone: to be called now and then.
-    pub fn tidy(&mut self, is_there: impl Fn(Key) -> bool) {
-        self.remove_gone(self.nodes.count().min(LOOKED_INTO), is_there);
+    /// Removes those whose inodes are gone, of so many: to be called now and then.
+    pub fn tidy(&mut self, most: usize, is_there: impl Fn(Key) -> bool) {
+        self.remove_gone(self.nodes.count().min(most), is_there);
     }
 
     /// Removes of the next so many those whose inodes are gone: whoever has them open has them without a name.

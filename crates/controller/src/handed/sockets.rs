@@ -34,8 +34,6 @@ const USER_MAX: usize = 4096;
 /// Nodes of which it is looked whether their inodes are gone when one is made; and where a user has too many.
 const LOOKED_AT: usize = 8;
 const LOOKED_AT_MOST: usize = USER_MAX;
-/// And now and then.
-const TIDIED: usize = 64;
 
 /// All sockets of a pool that somebody has bound.
 #[derive(Debug)]
@@ -116,9 +114,9 @@ impl Sockets {
         Ok(self.binding.insert(made).clone())
     }
 
-    /// Removes some of those whose inodes are gone: to be called now and then.
-    pub fn tidy(&mut self, is_there: impl Fn(Key) -> bool) {
-        self.remove_gone(self.nodes.count().min(TIDIED), is_there);
+    /// Removes those whose inodes are gone, of so many: to be called now and then.
+    pub fn tidy(&mut self, most: usize, is_there: impl Fn(Key) -> bool) {
+        self.remove_gone(self.nodes.count().min(most), is_there);
     }
 
     /// Removes of the next so many those whose inodes are gone: who is connected stays so.

@@ -139,6 +139,7 @@ impl Core {
                 errno,
             })?;
         }
+        self.tidy_meeting(usize::MAX);
         self.lock_files.close(self.sessions.state.pool.directory());
         self.named_pipes.close(self.sessions.state.pool.directory());
         self.sockets.close(self.sessions.state.pool.directory());

@@ -76,15 +76,15 @@ impl Core {
         self.sockets.find(key)
     }
 
-    /// Removes what stands for inodes that are gone, some of it: to be called now and then.
-    pub fn tidy_meeting(&mut self) {
+    /// Removes what stands for inodes that are gone, of so many of each kind: to be called now and then, and at the end.
+    pub fn tidy_meeting(&mut self, most: usize) {
         let state = &self.sessions.state;
         let is_there = |(number, generation): (InodeNumber, u32)| {
             let header = state.header_of(number, generation);
             header.is_ok_and(|header| header.kind != HeaderKind::Free)
         };
-        self.named_pipes.tidy(is_there);
-        self.sockets.tidy(is_there);
+        self.named_pipes.tidy(most, is_there);
+        self.sockets.tidy(most, is_there);
     }
 
     /// Checks that an inode is of a kind, and that a session may open it for all of `wanted` (4 = read, 2 = write).

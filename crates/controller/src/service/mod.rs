@@ -67,6 +67,8 @@ const WORKERS: u64 = 4;
 const FIRST_TOKEN: u64 = 6;
 /// Connections at once.
 pub const CONNECTIONS_MAX: usize = 8192;
+/// Nodes of what meets in the kernel, of each kind, that are looked at as often as orphans.
+const TIDIED: usize = 64;
 /// How often orphans are looked at while there are any.
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -314,7 +316,7 @@ impl Service {
         if self.orphans_checked.elapsed() > ORPHAN_INTERVAL {
             self.orphans_checked = Instant::now();
             self.core.forget_closed();
-            self.core.tidy_meeting();
+            self.core.tidy_meeting(TIDIED);
             self.core.access().free_next_orphans();
             self.core.sessions.forget_kept();
             self.core.sessions.remove_remains();
