@@ -2,7 +2,7 @@
 //!
 //! Invariant: what the helper says when it refuses is told, in one line.
 
-use crate::mounted::MountOptions;
+use crate::options::MountOptions;
 use crate::point::no_helper;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};

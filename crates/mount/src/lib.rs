@@ -25,11 +25,13 @@ mod mounted;
 mod names;
 mod nodes;
 mod open;
+mod options;
 mod point;
 mod requests;
 mod users;
 
-pub use mounted::{Ender, MountOptions, Mounted};
+pub use mounted::{Ender, Mounted};
+pub use options::MountOptions;
 pub use point::Point;
 
 use arckfs::{Errno, Failure};

@@ -5,6 +5,7 @@
 //! * When [`Mounted::serve`] returns it is not there any more, and every session has ended: all that was done is folded.
 
 use crate::helper;
+use crate::options::MountOptions;
 use crate::point::{self, KIND, Point};
 use crate::requests::Requests;
 use crate::users::Users;
@@ -25,15 +26,6 @@ const THREADS_LEAST: usize = 4;
 const THREADS_MOST: usize = 32;
 /// For so long what is open is served after a mount was told to end.
 const GRACE: Duration = Duration::from_millis(200);
-
-/// What to mount, and how.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// Directory of the pool, absolute.
-    pub pool: PathBuf,
-    pub point: Point,
-    pub read_only: bool,
-}
 
 /// See the module's head.
 pub struct Mounted {

@@ -495,10 +495,8 @@ fn maps_and_programs_are_of_the_last_contents() {
         );
         map[5000] = b'!';
         // SAFETY: the map.
-        assert_eq!(
-            unsafe { libc::msync(map.as_mut_ptr().cast(), size, libc::MS_SYNC) },
-            0
-        );
+        let synced = unsafe { libc::msync(map.as_mut_ptr().cast(), size, libc::MS_SYNC) };
+        assert_eq!(synced, 0);
         assert_eq!(beside(&mount, "tr -d a-z </arck/file"), "!");
         map[6000] = b'?';
         // SAFETY: the map, which nobody uses any more.
