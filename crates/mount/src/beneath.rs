@@ -8,20 +8,11 @@
 //! * What is asked before anybody serves waits, and is answered when he does.
 
 use crate::mounted::{self, Mounted};
+pub use crate::point::device;
 use crate::point::{self, KIND};
 use arckfs::ConnectOptions;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
 use std::path::{Path, PathBuf};
-
-/// Opens the kernel's device, by which one mount is served.
-///
-/// # Errors
-/// One line.
-pub fn device() -> Result<OwnedFd, String> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(point::no_device)
-}
 
 /// Mounts a pool at a directory of this thread's mount namespace, which is root's to do. Whoever has the device serves
 /// it.

@@ -6,7 +6,7 @@
 
 use crate::helper;
 use crate::options::MountOptions;
-use crate::point::{self, KIND, Point};
+use crate::point::{self, KIND};
 use crate::requests::Requests;
 use crate::users::Users;
 use arckfs::{ConnectOptions, Errno};
@@ -198,7 +198,7 @@ fn config() -> Config {
 /// Mounts by the system call, which is root's; the device.
 fn by_root(options: &MountOptions) -> Result<OwnedFd, String> {
     let path = options.point.path();
-    let device = crate::beneath::device()?;
+    let device = point::device()?;
     mount(&options.pool, path, options.read_only, &device).map_err(|errno| match errno {
         Errno::PERM | Errno::ACCESS => format!(
             "mounting at {} is not allowed here: it takes the right to mount (CAP_SYS_ADMIN), which a container has to \

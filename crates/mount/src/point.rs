@@ -5,6 +5,8 @@
 //! * What is detached is a mount of Arck's whose process is gone, and nothing else.
 
 use arckfs::Errno;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -227,6 +229,15 @@ pub fn no_helper(error: &io::Error) -> String {
         }
         _ => format!("fusermount3: {}", plain(error)),
     }
+}
+
+/// Opens the kernel's device, by which one mount is served.
+///
+/// # Errors
+/// One line.
+pub fn device() -> Result<OwnedFd, String> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(no_device)
 }
 
 /// Why the kernel's device cannot be had.
