@@ -216,6 +216,8 @@ attempt("bind", "relative")
 os.chdir(os.environ["BESIDE"])
 attempt("bind", "beside")
 print(os.path.exists("beside"), sorted(os.listdir("/arck")))
+for name in os.listdir("/arck"):
+    os.unlink("/arck/" + name)
 "#;
     for dispatch in DISPATCHES {
         let beside = tempfile::tempdir().expect("a directory");
