@@ -48,16 +48,19 @@ impl Externals {
         list.len() as u32
     }
 
+    /// Most descriptions have none, and take no lock.
+    #[inline]
     fn remove(&self, number: u32) -> Option<OwnedFd> {
+        let place = number.checked_sub(1)? as usize;
         let mut list = self.list();
-        let entry = list.get_mut(number.checked_sub(1)? as usize)?;
-        entry.take()
+        list.get_mut(place)?.take()
     }
 
+    #[inline]
     fn with<R>(&self, number: u32, body: impl FnOnce(&OwnedFd) -> R) -> Option<R> {
+        let place = number.checked_sub(1)? as usize;
         let list = self.list();
-        let entry = list.get(number.checked_sub(1)? as usize)?;
-        entry.as_ref().map(body)
+        list.get(place)?.as_ref().map(body)
     }
 
     /// The descriptor of one.
@@ -226,13 +229,14 @@ impl Engine {
     /// That a slot for a description is free, before what is opened is made or emptied. Other
     /// threads may take it. ENFILE.
     pub fn expect_description(&self) -> Result<(), Errno> {
-        let thread = self.session.thread()?;
         let free = self.state.description_free.load(Ordering::Relaxed) != 0;
         let next = u64::from(self.state.description_end.load(Ordering::Relaxed)) + 1;
         let size = size_of::<Description>() as u64;
         match free
             || next * size <= self.session.region().session_area_length()
-            || self.at_hand.has_description(thread.slot())
+            || self
+                .at_hand
+                .has_description(self.session.thread()?.slot())
         {
             true => Ok(()),
             false => Err(Errno::NFILE),
@@ -343,7 +347,10 @@ impl Engine {
         };
         self.drop_listing(slot)?;
         // The last reference is gone: nobody else looks at the slot.
-        let external = slot.external.swap(0, Ordering::AcqRel);
+        let external = slot.external.load(Ordering::Acquire);
+        if external != 0 {
+            slot.external.store(0, Ordering::Release);
+        }
         let file = externals.remove(external);
         // A slot's number fits: the area is at most 64 MiB.
         let number = handle.0.get() as u32;

@@ -119,7 +119,7 @@ pub enum SetTime {
 }
 
 /// What `stat` tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Attributes {
     pub inode: u64,
     /// How often the number has been given to an inode: number and generation never come back together.

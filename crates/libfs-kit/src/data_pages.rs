@@ -367,7 +367,9 @@ impl DataPages {
 
     /// Files have lost so many pages.
     pub fn note_dropped(&self, pages: u64) {
-        self.dropped.fetch_add(pages, Ordering::Relaxed);
+        if pages != 0 {
+            self.dropped.fetch_add(pages, Ordering::Relaxed);
+        }
     }
 
     /// Whether so much was dropped since this was last so, while others would get little, that giving

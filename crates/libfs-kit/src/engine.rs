@@ -254,18 +254,22 @@ impl Engine<'_> {
 
     /// Keeps the auxiliary state from being built anew, outside of an attempt, until it is dropped;
     /// of a session of one process nothing.
-    #[inline]
+    #[inline(always)]
     pub fn inside(&self) -> Result<Option<Guard<'static>>, Errno> {
-        if !self.session.is_of_group() {
-            return Ok(None);
+        match self.session.is_of_group() {
+            true => self.inside_of_group().map(Some),
+            false => Ok(None),
         }
+    }
+
+    fn inside_of_group(&self) -> Result<Guard<'static>, Errno> {
         let slot = self.session.thread()?.slot();
         loop {
             let is_within = slot.is_pinned();
             let inside = slot.pin();
             let is_damaged = self.session.region().is_damaged();
             if is_within || !is_damaged && !self.session.has_missed_withdrawals() {
-                return Ok(Some(inside));
+                return Ok(inside);
             }
             drop(inside);
             if is_damaged {

@@ -71,7 +71,7 @@ pub struct Session {
     withdrawals_seen: AtomicU64,
     is_of_group: bool,
     membership: Membership,
-    state: std::sync::OnceLock<crate::region::Offset<State>>,
+    state: std::sync::OnceLock<&'static State>,
     opened_before: AtomicPtr<Session>,
 }
 
@@ -111,8 +111,10 @@ impl Session {
     #[inline]
     pub fn state(&self) -> &State {
         // Set before `connect` gave anybody the session.
-        self.region()
-            .get(self.state.get().copied().unwrap_or_default())
+        match self.state.get() {
+            Some(state) => state,
+            None => self.region().get(crate::region::Offset::NULL),
+        }
     }
     pub(crate) fn barrier(&self) -> LightBarrier {
         self.membership.barrier
@@ -125,8 +127,9 @@ impl Session {
     /// The header of an inode number; `None` for 0 and beyond the table.
     #[inline]
     pub fn header(&self, number: InodeNumber) -> Option<&LiveHeader> {
-        let is_reached = number < self.headers_reached.load(Ordering::Acquire);
-        if number == 0 || !(is_reached || self.reach_header(number)) {
+        if number == 0
+            || number >= self.headers_reached.load(Ordering::Acquire) && !self.reach_header(number)
+        {
             return None;
         }
         // SAFETY: inside the part of the table that can be reached, aligned to 64 as the table

@@ -276,7 +276,7 @@ impl Data<'_> {
                 let token = self.set_entry(file, &begun, page, entry, &mut index)?;
                 count += 1;
                 if was_hole {
-                    file.part().pages.fetch_add(1, Ordering::Relaxed);
+                    file.part().has_more_pages(1);
                 }
                 published = Some(token.join_all(published.take()));
             }

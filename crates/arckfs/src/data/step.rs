@@ -235,8 +235,7 @@ impl<'c, 'a> Step<'c, 'a> {
         self.file.has_entries_to(last + 1);
         let set = delta::set_entries_ahead(self.changing.session, root, first, entries)?;
         if set.is_some() {
-            let pages = &self.file.part().pages;
-            pages.fetch_add(self.count as u64, Ordering::Relaxed);
+            self.file.part().has_more_pages(self.count as u64);
             fresh.iter_mut().for_each(|(_, page)| *page = PagePtr::NULL);
         }
         Ok(set)
@@ -260,10 +259,7 @@ impl<'c, 'a> Step<'c, 'a> {
         let is_new = self.changing.data_page(self.file, page)?.is_null();
         let root = line.put_first_page(pointer, filled)?;
         self.file.set_delta_root(root, 1);
-        self.file
-            .part()
-            .pages
-            .fetch_add(u64::from(is_new), Ordering::Relaxed);
+        self.file.part().has_more_pages(u64::from(is_new));
         self.fresh[0].1 = PagePtr::NULL;
         Ok(true)
     }
@@ -309,7 +305,7 @@ impl<'c, 'a> Step<'c, 'a> {
             };
             self.fresh[index].1 = PagePtr::NULL;
             if null {
-                self.file.part().pages.fetch_add(1, Ordering::Relaxed);
+                self.file.part().has_more_pages(1);
             }
             token = Some(stored.join_all(token));
         }

@@ -4,12 +4,23 @@ use super::*;
 
 impl FileSystem {
     pub fn stat_handle(&self, handle: Handle) -> Result<Attributes, Errno> {
-        self.on_handle(handle, |context, inode| context.attributes(inode))
+        let mut attributes = Attributes::default();
+        self.on_handle(handle, |context, inode| {
+            attributes = context.attributes(inode)?;
+            Ok(())
+        })?;
+        Ok(attributes)
     }
 
     /// `flags`: AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH.
     pub fn stat(&self, at: At, path: &[u8], flags: AtFlags) -> Result<Attributes, Failure> {
-        self.on_path(at, path, flags, |context, inode| context.attributes(inode))
+        // Not as the answer of an attempt, which is copied at each of the doors that it comes through.
+        let mut attributes = Attributes::default();
+        self.on_path(at, path, flags, |context, inode| {
+            attributes = context.attributes(inode)?;
+            Ok(())
+        })?;
+        Ok(attributes)
     }
 
     /// `mode`: R_OK | W_OK | X_OK or F_OK; `flags`: AT_EACCESS, AT_SYMLINK_NOFOLLOW.

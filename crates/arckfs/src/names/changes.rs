@@ -86,8 +86,9 @@ impl Context<'_> {
     /// Looks a name up before its directory is locked.
     #[inline(always)]
     fn look(&self, directory: Directory, name: &[u8]) -> Attempt<(Before, Found)> {
-        let before = Before::of(self, directory, self.hash(name));
-        Ok((before, self.kit.lookup(directory, name)?))
+        let hash = self.hash(name);
+        let before = Before::of(self, directory, hash);
+        Ok((before, self.kit.lookup_hashed(directory, name, hash)?))
     }
 
     /// Under the name's lock: how it stands, which leads to what it led to when it
@@ -102,7 +103,7 @@ impl Context<'_> {
         if *before == Before::of(self, directory, seen.hash) {
             return Ok(*seen);
         }
-        let found = self.kit.lookup(directory, name)?;
+        let found = self.kit.lookup_hashed(directory, name, seen.hash)?;
         let inode = |found: &Found| found.dentry.map(|dentry| (dentry.inode, dentry.generation));
         if inode(&found) == inode(seen) {
             Ok(found)
@@ -117,9 +118,10 @@ impl Context<'_> {
             // That it is not there comes before that the directory cannot be had.
             self.kit.dentry(directory, name)?.ok_or(Errno::NOENT)?;
         }
-        let locked = self.lock_names(directory, self.hash(name));
+        let hash = self.hash(name);
+        let locked = self.lock_names(directory, hash);
         let expected = self.begin_change(&directory)?;
-        let found = self.kit.lookup(directory, name)?;
+        let found = self.kit.lookup_hashed(directory, name, hash)?;
         let dentry = found.dentry.ok_or(Errno::NOENT)?;
         self.may_change_names(directory)?;
         let victim = self.view_of(directory, name, dentry)?;
@@ -184,10 +186,11 @@ impl Context<'_> {
             }
             return Err(Errno::PERM.into());
         }
-        let name_lock = self.want(directory, self.hash(name));
+        let hash = self.hash(name);
+        let name_lock = self.want(directory, hash);
         let _locked = self.lock_all([Some(name_lock), Some(Want::whole(target))]);
         let expected = self.begin_change(&directory)?;
-        let found = self.kit.lookup(directory, name)?;
+        let found = self.kit.lookup_hashed(directory, name, hash)?;
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
         }

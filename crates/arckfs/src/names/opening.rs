@@ -37,14 +37,19 @@ impl Context<'_> {
             return Err(Errno::ISDIR.into());
         }
         let mut before = place.absent;
+        let looked;
         let dentry = match place.known {
             Some(dentry) => Some(dentry),
             None if before.is_some() => None,
             None if create => {
-                let then = Before::of(self, place.directory, self.hash(name));
-                let found = self.kit.lookup(place.directory, name)?;
-                before = Some((then, found));
-                found.dentry
+                let hash = self.hash(name);
+                let then = Before::of(self, place.directory, hash);
+                looked = (
+                    then,
+                    self.kit.lookup_hashed(place.directory, name, hash)?,
+                );
+                before = Some(&looked);
+                looked.1.dentry
             }
             None => self.kit.dentry(place.directory, name)?,
         };
@@ -107,12 +112,13 @@ impl Context<'_> {
         name: &[u8],
         creation: Creation<'_>,
     ) -> Attempt<&'static CachedInode> {
-        let before = Before::of(self, directory, self.hash(name));
-        let found = self.kit.lookup(directory, name)?;
+        let hash = self.hash(name);
+        let before = Before::of(self, directory, hash);
+        let found = self.kit.lookup_hashed(directory, name, hash)?;
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
         }
-        self.create_absent(directory, name, creation, Some((before, found)))
+        self.create_absent(directory, name, creation, Some(&(before, found)))
     }
 
     /// As [`Context::create_name`], for a name that was not there a moment ago.
@@ -121,15 +127,19 @@ impl Context<'_> {
         directory: Directory,
         name: &[u8],
         creation: Creation<'_>,
-        before: Option<(Before, Found)>,
+        before: Option<&(Before, Found)>,
     ) -> Attempt<&'static CachedInode> {
         self.may_change_names(directory)?;
         let hash = before.map_or_else(|| self.hash(name), |(_, found)| found.hash);
         let _locked = self.lock_names(directory, hash);
         let expected = self.begin_change(&directory)?;
+        let again;
         let found = match before {
-            Some((before, found)) if before == Before::of(self, directory, hash) => found,
-            _ => self.kit.lookup(directory, name)?,
+            Some((before, found)) if *before == Before::of(self, directory, hash) => found,
+            _ => {
+                again = self.kit.lookup_hashed(directory, name, hash)?;
+                &again
+            }
         };
         if found.dentry.is_some() {
             return Err(Errno::EXIST.into());
@@ -138,7 +148,7 @@ impl Context<'_> {
         self.credentials.check_device(&creation)?;
         self.expect_reached()?;
         self.kit
-            .give_creation(directory, &expected, name, &found, creation)
+            .give_creation(directory, &expected, name, found, creation)
     }
 
     /// Makes a file without a name, as if in a directory, and lists it as open.

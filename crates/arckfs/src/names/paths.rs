@@ -30,9 +30,26 @@ use std::sync::atomic::Ordering;
 /// The directory part of a path and its last component, if both are there and plain.
 #[inline]
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = path.iter().rposition(|&byte| byte == b'/')?;
+    let slash = last_slash(path)?;
     let (directory, name) = (&path[..slash], &path[slash + 1..]);
     (!name.is_empty() && directory.last() != Some(&b'/')).then_some((directory, name))
+}
+
+/// Where the last slash stands: eight bytes at a time, since names are long.
+#[inline]
+fn last_slash(path: &[u8]) -> Option<usize> {
+    const LOW: u64 = u64::from_le_bytes([0x7f; 8]);
+    const SLASHES: u64 = u64::from_le_bytes([b'/'; 8]);
+    let (rest, chunks) = path.as_rchunks::<8>();
+    for (place, chunk) in chunks.iter().enumerate().rev() {
+        let different = u64::from_le_bytes(*chunk) ^ SLASHES;
+        // The high bit of each byte in which they do not differ, and nothing else.
+        let same = !((different & LOW) + LOW | different | LOW);
+        if same != 0 {
+            return Some(rest.len() + place * 8 + 7 - same.leading_zeros() as usize / 8);
+        }
+    }
+    rest.iter().rposition(|&byte| byte == b'/')
 }
 
 /// As much of a directory part as one entry has room for: the longest that ends before a slash, or all of it. `None`:
@@ -98,7 +115,7 @@ impl Context<'_> {
     }
 
     /// The directory to which a part leads that one entry has room for.
-    #[inline]
+    #[inline(always)]
     fn directory_of(&self, key: Key<'_>) -> Attempt<Option<Directory>> {
         let thread = usize::from(self.slot().holder().thread);
         let Some(paths) = self.resolution.paths.of_thread(thread) else {
@@ -107,14 +124,14 @@ impl Context<'_> {
         let version = self.state.paths.load(Ordering::Acquire);
         let last = paths.last.load(Ordering::Relaxed) as usize % ENTRIES;
         let mut entry = &paths.entries[last];
-        if !key.fits(entry) {
+        let mut fits = key.fits(entry);
+        if !fits {
             let place = key.place();
             entry = &paths.entries[place];
             paths.last.store(place as u32, Ordering::Relaxed);
+            fits = key.fits(entry);
         }
-        if key.fits(entry)
-            && let Some(found) = self.still_leads(entry, version)?
-        {
+        if fits && let Some(found) = self.still_leads(entry, version)? {
             return Ok(Some(found));
         }
         match first_piece(key.path) {
@@ -261,6 +278,22 @@ mod tests {
         for (part, expected) in cases {
             let piece = first_piece(part.as_bytes());
             assert_eq!(piece, expected.as_deref().map(str::as_bytes), "{part}");
+        }
+    }
+
+    #[test]
+    fn the_last_slash_is_found_wherever_it_stands() {
+        for length in 0..40usize {
+            let mut path = vec![b'.'; length];
+            assert_eq!(last_slash(&path), None, "{length} bytes");
+            for last in 0..length {
+                path[..last].fill(b'/');
+                path[last] = b'/';
+                path[last + 1..].fill(b'.');
+                assert_eq!(last_slash(&path), Some(last), "{length} bytes");
+                path[..last].fill(b'0');
+                assert_eq!(last_slash(&path), Some(last), "{length} bytes");
+            }
         }
     }
 

@@ -54,7 +54,7 @@ pub struct Place<'p> {
     /// What the last name leads to, if it has been looked up on the way and is there.
     pub known: Option<Dentry>,
     /// That it is not there, if it has been looked up to be made.
-    pub absent: Option<(Before, Found)>,
+    pub absent: Option<&'p (Before, Found)>,
 }
 
 /// Last component of a path.
@@ -114,13 +114,17 @@ impl Context<'_> {
             && name != b".."
         {
             self.credentials.check(&directory, 1)?;
-            let mut absent = None;
+            let (mut absent, looked);
+            absent = None;
             let known = match follow {
                 true if start.creating => {
-                    let before = Before::of(self, directory, self.hash(name));
-                    let found = self.kit.lookup(directory, name)?;
-                    absent = Some((before, found)).filter(|_| found.dentry.is_none());
-                    found.dentry
+                    let hash = self.hash(name);
+                    let before = Before::of(self, directory, hash);
+                    looked = (before, self.kit.lookup_hashed(directory, name, hash)?);
+                    if looked.1.dentry.is_none() {
+                        absent = Some(&looked);
+                    }
+                    looked.1.dentry
                 }
                 true => self.kit.dentry(directory, name)?,
                 false => None,

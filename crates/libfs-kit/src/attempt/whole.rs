@@ -3,18 +3,47 @@
 //! The rules are those of [`locks`](crate::views::locks) and of [exclusive I/O](crate::views::exclusive).
 
 use crate::Session;
-use crate::region::{Holder, LockGuard, WriteGuard};
+use crate::region::{Holder, LockGuard, ReadWriteLock, WriteGuard};
 use crate::state::inodes::{CachedInode, STRIPES, Shard, Stripe, Striped, flag};
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
 
 /// An inode held alone, with all its stripes.
 pub struct Whole {
-    pub(crate) stripes: Stripes,
+    pub(crate) stripes: Option<AllStripes>,
     pub(crate) _inode: WriteGuard<'static>,
 }
 
-pub(crate) type Stripes = [Option<WriteGuard<'static>>; STRIPES];
+/// Stripes of an inode, from the first on, all of them as a rule, held until dropped. A few words: locks are taken and
+/// handed on by value at every operation.
+pub(crate) struct AllStripes {
+    striped: &'static Striped,
+    held: usize,
+}
+
+impl AllStripes {
+    /// Takes all, each by `lock`; `None`, with none held, if that does not get one.
+    #[inline(never)]
+    pub(crate) fn take(
+        striped: &'static Striped,
+        lock: impl Fn(&'static ReadWriteLock) -> Option<WriteGuard<'static>>,
+    ) -> Option<AllStripes> {
+        let mut all = AllStripes { striped, held: 0 };
+        for place in 0..STRIPES {
+            lock(&striped.stripe(place).lock)?.keep();
+            all.held += 1;
+        }
+        Some(all)
+    }
+}
+
+impl Drop for AllStripes {
+    fn drop(&mut self) {
+        for place in 0..self.held {
+            self.striped.stripe(place).lock.end_kept_write();
+        }
+    }
+}
 
 impl Striped {
     pub(crate) fn stripe(&self, place: usize) -> &Stripe {
@@ -45,14 +74,10 @@ pub(crate) fn with_stripes(
     inode: &'static CachedInode,
     lock: WriteGuard<'static>,
 ) -> Whole {
-    let mut stripes = [const { None }; STRIPES];
-    if let Some(striped) = striped(session, inode) {
-        for (place, held) in stripes.iter_mut().enumerate() {
-            *held = Some(striped.stripe(place).lock.write(holder));
-        }
-    }
+    let stripes = striped(session, inode);
     Whole {
-        stripes,
+        stripes: stripes
+            .and_then(|striped| AllStripes::take(striped, |lock| Some(lock.write(holder)))),
         _inode: lock,
     }
 }

@@ -46,7 +46,14 @@ impl Context<'_> {
     /// given only if it still was when the search ended.
     #[inline(always)]
     pub fn lookup(&self, directory: Directory, name: &[u8]) -> Attempt<Found> {
-        self.search(directory, name)
+        self.search(directory, name, self.hash(name))
+    }
+
+    /// As [`Context::lookup`], of a name whose hash is known.
+    #[inline(always)]
+    pub fn lookup_hashed(&self, directory: Directory, name: &[u8], hash: u64) -> Attempt<Found> {
+        debug_assert_eq!(hash, self.hash(name), "of another name");
+        self.search(directory, name, hash)
     }
 
     /// What a name leads to, as [`Context::lookup`].
@@ -56,11 +63,11 @@ impl Context<'_> {
     /// waits for the stores to leave the processor, longer than the search takes.
     #[inline(always)]
     pub fn dentry(&self, directory: Directory, name: &[u8]) -> Attempt<Option<Dentry>> {
-        Ok(self.search(directory, name)?.dentry)
+        Ok(self.search(directory, name, self.hash(name))?.dentry)
     }
 
     #[inline(always)]
-    fn search(&self, directory: Directory, name: &[u8]) -> Attempt<Found> {
+    fn search(&self, directory: Directory, name: &[u8], hash: u64) -> Attempt<Found> {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -68,7 +75,6 @@ impl Context<'_> {
         let header = self.header(number)?;
         let expected = directory.expected();
         let sequence = directory.sequence.load(Ordering::Acquire);
-        let hash = self.hash(name);
         let mut found = Found {
             hash,
             dentry: None,

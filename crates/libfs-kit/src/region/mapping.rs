@@ -21,7 +21,7 @@
 //! reported; this way whoever reaches an object that was not published to it, or still looks at
 //! one whose memory has been given away, is.
 
-use super::layout::WINDOWS;
+use super::layout::{STRAY_LENGTH, WINDOWS};
 use super::offset::Shared;
 use super::sizes::PAGE_SIZE;
 use arck_pm::long::{Part, is_limited};
@@ -41,6 +41,8 @@ const STEP: u64 = 1 << 20;
 /// memory that is used for the first time, with a fault and an entry of the processor's tables for 2 MiB.
 const LARGE: u64 = 8 << 20;
 const HUGE: u64 = HUGE_PAGE as u64;
+/// The longest object that is reached by its offset alone, and in the usual case by one comparison.
+const OBJECT_MOST: u64 = STRAY_LENGTH;
 /// Addresses held for what others begin to use during an operation, where addresses are limited.
 const HELD: usize = 8 << 20;
 
@@ -61,6 +63,9 @@ struct Window {
 pub(super) struct Mapping {
     base: NonNull<u8>,
     windows: [Window; WINDOWS],
+    /// Of the first window, what lies [`OBJECT_MOST`] bytes before the end of what can be reached, which this follows:
+    /// an object that begins no later can be touched.
+    near: AtomicU64,
     size: u64,
     backing: Backing,
     is_limited: AtomicBool,
@@ -101,6 +106,7 @@ impl Mapping {
             .map_err(|error| error.errno())?;
         Ok(Self {
             base: NonNull::new(file.as_ptr()).ok_or(Errno::NOMEM)?,
+            near: AtomicU64::new(near(windows[0].end.load(Ordering::Relaxed))),
             windows,
             size,
             backing: Backing::File(file),
@@ -136,6 +142,7 @@ impl Mapping {
         let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
         Ok(Self {
             base,
+            near: AtomicU64::new(near(windows.get(1).copied().unwrap_or(size))),
             windows: Window::all(windows, size, |_, _, limit| limit),
             size,
             backing: Backing::Memory(layout),
@@ -166,19 +173,26 @@ impl Mapping {
         }
     }
 
-    /// Whether `length` bytes at `offset` can be touched, in the first window.
+    /// Whether an object at `offset` can be touched, in the first window and not at its very end.
     #[inline(always)]
-    fn is_near(&self, offset: u64, length: u64) -> bool {
-        let reached = self.windows[0].end.load(Ordering::Acquire);
-        offset <= reached.saturating_sub(length)
+    fn is_near(&self, offset: u64) -> bool {
+        offset <= self.near.load(Ordering::Acquire)
+    }
+
+    /// Whether it can, at an offset that is not 0: one comparison.
+    #[inline(always)]
+    fn is_near_and_not_null(&self, offset: u64) -> bool {
+        // What is before 0 is beyond all.
+        offset.wrapping_sub(1) < self.near.load(Ordering::Acquire)
     }
 
     /// The `T` at `offset`, if one lies there, aligned and whole.
     #[inline]
     pub fn get<T: Shared>(&self, offset: u64) -> Option<&T> {
+        const { assert!(size_of::<T>() as u64 <= OBJECT_MOST) };
         let length = size_of::<T>() as u64;
         if offset & (align_of::<T>() as u64 - 1) != 0
-            || !(self.is_near(offset, length) || self.can_be_followed(offset, length))
+            || !(self.is_near(offset) || self.can_be_followed(offset, length))
         {
             return None;
         }
@@ -188,13 +202,50 @@ impl Mapping {
         Some(unsafe { self.base.add(offset as usize).cast::<T>().as_ref() })
     }
 
+    /// As [`get`](Self::get), of an offset that is 0 where there is none.
+    #[inline]
+    pub fn get_unless_null<T: Shared>(&self, offset: u64) -> Option<&T> {
+        const { assert!(size_of::<T>() as u64 <= OBJECT_MOST) };
+        let length = size_of::<T>() as u64;
+        if offset & (align_of::<T>() as u64 - 1) != 0
+            || !(self.is_near_and_not_null(offset)
+                || offset != 0 && self.can_be_followed(offset, length))
+        {
+            return None;
+        }
+        // SAFETY: as in `get`.
+        Some(unsafe { self.base.add(offset as usize).cast::<T>().as_ref() })
+    }
+
     /// `count` consecutive `T` from `offset`.
     #[inline]
     pub fn get_slice<T: Shared>(&self, offset: u64, count: usize) -> Option<&[T]> {
         self.get_slice_in(0, offset, count)
     }
 
-    /// The same, which lie in this window most likely.
+    /// `length` bytes from `offset`: the words that they begin with, none if those would not be aligned, and the bytes
+    /// behind.
+    #[inline]
+    pub fn get_words_and_rest(
+        &self,
+        offset: u64,
+        length: usize,
+    ) -> Option<(&[AtomicU64], &[AtomicU8])> {
+        let bytes = self.get_slice::<AtomicU8>(offset, length)?;
+        let count = match offset.is_multiple_of(align_of::<AtomicU64>() as u64) {
+            true => length / size_of::<AtomicU64>(),
+            false => 0,
+        };
+        let (words, rest) = bytes.split_at(count * size_of::<AtomicU64>());
+        // SAFETY: as in `get`, for so many of the bytes just checked; aligned as the offset is, since the base is page
+        // aligned.
+        let words = unsafe {
+            NonNull::slice_from_raw_parts(NonNull::from(words).cast::<AtomicU64>(), count).as_ref()
+        };
+        Some((words, rest))
+    }
+
+    /// As [`get_slice`](Self::get_slice), of what lies in this window most likely.
     #[inline]
     pub fn get_slice_in<T: Shared>(
         &self,
@@ -223,11 +274,11 @@ impl Mapping {
     #[cold]
     #[inline(never)]
     fn can_be_followed(&self, offset: u64, length: u64) -> bool {
-        let lies_inside = offset
-            .checked_add(length)
-            .is_some_and(|end| end <= self.size);
-        if !lies_inside {
+        let Some(end) = offset.checked_add(length).filter(|&end| end <= self.size) else {
             return false;
+        };
+        if end <= self.windows[0].end.load(Ordering::Acquire) {
+            return true;
         }
         if self.reach(offset, length).is_ok() {
             return true;
@@ -272,6 +323,9 @@ impl Mapping {
             self.put_huge_pages(file, before, end as u64);
         }
         window.end.fetch_max(end as u64, Ordering::Release);
+        if window.start == 0 {
+            self.near.fetch_max(near(end as u64), Ordering::Release);
+        }
         Ok(())
     }
 
@@ -382,6 +436,12 @@ impl Mapping {
             };
         }
     }
+}
+
+/// See [`Mapping::near`], where so much can be reached. A first window has room for the region's header, so that what
+/// there is no room for is far from 0.
+fn near(end: u64) -> u64 {
+    end.saturating_sub(OBJECT_MOST)
 }
 
 impl Window {

@@ -263,7 +263,7 @@ impl Region {
     /// The object at `offset`, or `None` for null and for offsets that cannot be followed.
     #[inline]
     pub fn try_get<T: Shared>(&self, offset: Offset<T>) -> Option<&T> {
-        self.mapping.get(offset.non_null()?.raw())
+        self.mapping.get_unless_null(offset.raw())
     }
 
     /// `count` consecutive objects from `offset`; an empty slice where they do not fit.
@@ -333,9 +333,10 @@ impl Region {
         let Some((words, rest)) = self.words_and_rest(offset, bytes.len()) else {
             return false;
         };
-        let mut chunks = bytes.as_chunks::<8>().0.iter().zip(words);
+        let (chunks, last) = bytes.as_chunks::<8>();
+        let mut chunks = chunks.iter().zip(words);
         chunks.all(|(chunk, word)| word.load(Ordering::Relaxed) == u64::from_le_bytes(*chunk))
-            && bytes[words.len() * 8..]
+            && last
                 .iter()
                 .zip(rest)
                 .all(|(byte, shared)| shared.load(Ordering::Relaxed) == *byte)
@@ -349,12 +350,7 @@ impl Region {
         offset: Offset<AtomicU8>,
         length: usize,
     ) -> Option<(&[AtomicU64], &[AtomicU8])> {
-        let bytes = self.mapping.get_slice::<AtomicU8>(offset.raw(), length)?;
-        let words = self
-            .mapping
-            .get_slice::<AtomicU64>(offset.raw(), length / 8)
-            .unwrap_or_default();
-        Some((words, &bytes[words.len() * 8..]))
+        self.mapping.get_words_and_rest(offset.raw(), length)
     }
 
     /// A word of the session part for the LibFS to find its structures by; all 0 at first.

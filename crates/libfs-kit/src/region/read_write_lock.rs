@@ -115,6 +115,11 @@ impl ReadWriteLock {
         }
     }
 
+    /// Ends a writing of which the guard was [kept](WriteGuard::keep).
+    pub(crate) fn end_kept_write(&self) {
+        self.release_write();
+    }
+
     fn with_reader(seen: u32) -> Option<u32> {
         let blocked = seen & WRITER != 0 || (seen & CONTENDED != 0 && seen & READERS != 0);
         (!blocked && seen & READERS < READERS).then(|| seen + 1)
@@ -207,6 +212,13 @@ impl ReadWriteLock {
         if self.word.swap(0, Ordering::Release) & CONTENDED != 0 {
             primitive::wake_all(&self.word);
         }
+    }
+}
+
+impl WriteGuard<'_> {
+    /// Holds the lock on without a guard: who keeps it calls [`ReadWriteLock::end_kept_write`].
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
     }
 }
 

@@ -313,7 +313,7 @@ impl Session {
             root.store(state.raw(), Ordering::Release);
         }
         // The session is new: nobody else has set it.
-        let _ = self.state.set(state);
+        let _ = self.state.set(self.region().get(state));
         Ok(())
     }
 
@@ -321,7 +321,7 @@ impl Session {
     fn find_state(&'static self) -> Result<(), Errno> {
         let root = self.region().auxiliary_root(0).ok_or(Errno::IO)?;
         let state = crate::region::Offset::from_raw(root.load(Ordering::Acquire));
-        let _ = self.state.set(state);
+        let _ = self.state.set(self.region().get(state));
         Ok(())
     }
 

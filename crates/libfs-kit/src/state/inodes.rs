@@ -248,6 +248,14 @@ impl CachedInode {
         }
     }
 
+    /// Makes of what is all zero what [`CachedInode::new`] is: a view that nobody can reach yet.
+    pub(crate) fn begin(&self, number: InodeNumber, generation: u32) {
+        self.number.store(number, Ordering::Relaxed);
+        self.generation.store(generation, Ordering::Relaxed);
+        self.sequence.store(u64::MAX, Ordering::Relaxed);
+        self.file.begin_again();
+    }
+
     pub fn number(&self) -> InodeNumber {
         self.number.load(Ordering::Relaxed)
     }
@@ -378,4 +386,24 @@ impl CachedInode {
 /// What adds to `link_delta` so many links.
 pub fn links(by: i32) -> u64 {
     (i64::from(by) << 32) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::{Offset, Region};
+
+    #[test]
+    fn a_view_begins_in_zeroes_as_a_new_one() {
+        let region = Region::in_memory(16 << 20).unwrap();
+        let slot = region.claim_thread_slot(0).unwrap();
+        let new = region.allocate(&slot, CachedInode::new(7, 3)).unwrap();
+        let begun = region.allocate_zeroed::<CachedInode>(&slot, 1).unwrap();
+        region.get(begun).begin(7, 3);
+        let words = |inode: Offset<CachedInode>| -> Vec<u64> {
+            let words = region.get_slice(inode.cast::<AtomicU64>(), size_of::<CachedInode>() / 8);
+            words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+        };
+        assert_eq!(words(new), words(begun));
+    }
 }

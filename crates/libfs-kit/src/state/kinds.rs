@@ -77,7 +77,10 @@ impl DirectoryPart {
 
     /// Its overlay has no entry. Under the whole inode's lock.
     pub(crate) fn nothing_overlaid(&self) {
-        self.overlaid.fetch_and(!OVERLAID, Ordering::Release);
+        // As a rule it has none, and needs no locked instruction.
+        if self.is_overlaid() {
+            self.overlaid.fetch_and(!OVERLAID, Ordering::Release);
+        }
     }
 
     /// It has been sealed once more. Under the whole inode's lock.
@@ -102,6 +105,13 @@ impl FilePart {
         self.pages.store(0, Ordering::Relaxed);
         self.root.store(0, Ordering::Relaxed);
         self.limit.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// It has so many pages more. Under the lock of the whole inode, so that no locked instruction is needed.
+    #[inline]
+    pub fn has_more_pages(&self, more: u64) {
+        let pages = self.pages.load(Ordering::Relaxed);
+        self.pages.store(pages + more, Ordering::Relaxed);
     }
 
     /// No delta says anything of its bytes.

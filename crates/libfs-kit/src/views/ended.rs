@@ -55,7 +55,9 @@ impl Viewing<'_> {
                 stock.arena.release(self.session, self.slot(), page);
             }
         }
-        self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
+        if inode.attributes.load(Ordering::Acquire) != 0 {
+            self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
+        }
         inode.file.forget_delta();
         if !inode.is_directory() {
             inode.reach.store(0, Ordering::Relaxed);
@@ -65,6 +67,9 @@ impl Viewing<'_> {
 
     /// Gives back the pages of a tail, from the first on; 0: there is none.
     pub(super) fn release_tail(&self, first: u32) {
+        if first == 0 {
+            return;
+        }
         let mut page = first;
         let mut released = 0;
         let mut bound = arck_core_state::arena::ARENA_PAGES;

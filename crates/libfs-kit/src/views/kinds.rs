@@ -81,12 +81,13 @@ impl File {
         self.part().root.store(root.0, Ordering::Release);
     }
 
-    /// Before an entry is stored: the delta's index may have some before page `end`.
+    /// Before an entry is stored: the delta's index may have some before page `end`. Under the lock of the whole
+    /// inode, as all that changes an index, so that no locked instruction is needed.
     #[inline]
     pub fn has_entries_to(self, end: u64) {
         let end = u32::try_from(end).unwrap_or(u32::MAX);
         if self.reach.load(Ordering::Relaxed) < end {
-            self.reach.fetch_max(end, Ordering::Relaxed);
+            self.reach.store(end, Ordering::Relaxed);
         }
     }
 

@@ -29,7 +29,7 @@
 //! then stocks.
 
 pub use crate::attempt::whole::Whole;
-use crate::attempt::whole::{lock_whole, striped, with_stripes};
+use crate::attempt::whole::{AllStripes, lock_whole, striped, with_stripes};
 use crate::delta::Tail;
 use crate::need::{Attempt, Need};
 use crate::region::{LockGuard, Offset, ReadGuard, WriteGuard};
@@ -220,11 +220,9 @@ impl Viewing<'_> {
     pub fn try_lock_whole(&self, inode: &'static CachedInode) -> Option<Whole> {
         let holder = self.slot().holder();
         let lock = inode.lock.try_write(holder)?;
-        let mut stripes = [const { None }; STRIPES];
+        let mut stripes = None;
         if let Some(striped) = self.striped(inode) {
-            for (place, held) in stripes.iter_mut().enumerate() {
-                *held = Some(striped.stripe(place).lock.try_write(holder)?);
-            }
+            stripes = Some(AllStripes::take(striped, |lock| lock.try_write(holder))?);
         }
         Some(Whole {
             stripes,
@@ -416,9 +414,8 @@ impl Viewing<'_> {
         }
         let listed = only.overlay_first.swap(Offset::NULL, relaxed);
         first.overlay_first.store(listed, relaxed);
-        for (place, held) in whole.stripes.iter_mut().enumerate() {
-            *held = Some(striped.stripe(place).lock.write(self.slot().holder()));
-        }
+        let holder = self.slot().holder();
+        whole.stripes = AllStripes::take(striped, |lock| Some(lock.write(holder)));
         inode.striped.store(offset, Ordering::Release);
         self.views.striped.fetch_add(1, Ordering::Relaxed);
     }

@@ -55,7 +55,7 @@ fn entry_in(leaf: &InodeLeaf, number: InodeNumber) -> &AtomicOffset<CachedInode>
 
 impl Viewing<'_> {
     /// The cached inode of a number that the header table has, made if there is none.
-    #[inline]
+    #[inline(always)]
     pub fn cached(&self, number: InodeNumber) -> Attempt<&'static CachedInode> {
         let region = self.session.region();
         let place = leaf_place(
@@ -98,8 +98,9 @@ impl Viewing<'_> {
         let region = self.session.region();
         let generation = self.header(number)?.generation();
         let inode = region
-            .allocate(self.slot(), CachedInode::new(number, generation))
+            .allocate_zeroed::<CachedInode>(self.slot(), 1)
             .map_err(|_| self.no_memory())?;
+        region.get(inode).begin(number, generation);
         match entry.compare_exchange(Offset::NULL, inode, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(region.get(inode)),
             Err(other) => {
