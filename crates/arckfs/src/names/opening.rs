@@ -44,10 +44,7 @@ impl Context<'_> {
             None if create => {
                 let hash = self.hash(name);
                 let then = Before::of(self, place.directory, hash);
-                looked = (
-                    then,
-                    self.kit.lookup_hashed(place.directory, name, hash)?,
-                );
+                looked = (then, self.kit.lookup_hashed(place.directory, name, hash)?);
                 before = Some(&looked);
                 looked.1.dentry
             }
