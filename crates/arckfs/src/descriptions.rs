@@ -234,9 +234,7 @@ impl Engine {
         let size = size_of::<Description>() as u64;
         match free
             || next * size <= self.session.region().session_area_length()
-            || self
-                .at_hand
-                .has_description(self.session.thread()?.slot())
+            || self.at_hand.has_description(self.session.thread()?.slot())
         {
             true => Ok(()),
             false => Err(Errno::NFILE),

@@ -44,10 +44,7 @@ impl Context<'_> {
             None if create => {
                 let hash = self.hash(name);
                 let then = Before::of(self, place.directory, hash);
-                looked = (
-                    then,
-                    self.kit.lookup_hashed(place.directory, name, hash)?,
-                );
+                looked = (then, self.kit.lookup_hashed(place.directory, name, hash)?);
                 before = Some(&looked);
                 looked.1.dentry
             }
@@ -161,6 +158,7 @@ impl Context<'_> {
     }
 
     /// Permission and type checks of open. Of a named pipe, whether it may be opened so: that is done in the kernel.
+    #[inline(always)]
     pub fn may_open(&self, inode: &CachedInode, flags: i32) -> Attempt<()> {
         if flags & libc::O_PATH != 0 {
             if flags & libc::O_DIRECTORY != 0 && !inode.is_directory() {

@@ -402,7 +402,10 @@ mod tests {
         region.get(begun).begin(7, 3);
         let words = |inode: Offset<CachedInode>| -> Vec<u64> {
             let words = region.get_slice(inode.cast::<AtomicU64>(), size_of::<CachedInode>() / 8);
-            words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+            words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed))
+                .collect()
         };
         assert_eq!(words(new), words(begun));
     }
