@@ -237,6 +237,7 @@ impl FileSystem {
         self.engine.session
     }
 
+    #[inline(always)]
     fn start<'p>(&'p self, at: At) -> Result<Start<'p>, Errno> {
         let directory = match at {
             At::Root => {

@@ -24,7 +24,7 @@ use crate::session::Session;
 use arck_core_state::arena::branch_offset;
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch, offset};
 use arck_core_state::record::{
-    DeltaPageHeader, RECORD_UNIT, RECORD_UNITS_MAX, RecordRef, Seed, UNITS_PER_PAGE,
+    DeltaPageHeader, RECORD_UNIT, RecordRef, RecordRoom, Seed, UNITS_PER_PAGE,
 };
 use arck_core_state::{IndexRoot, InodeNumber, LiveHeader, PAGE_SIZE, PagePtr, extended};
 use arck_pm::order;
@@ -378,7 +378,7 @@ pub fn append_record(
 ) -> Result<(RecordRef, Flushed<Commit>), Errno> {
     let record = record.record();
     let units = record.units();
-    let mut buffer = [0u8; RECORD_UNITS_MAX * RECORD_UNIT];
+    let mut room = RecordRoom::new();
     let (page, unit, link) = match fresh {
         Some(fresh) => (fresh, 1, true),
         None if tail.has_room(units) => (tail.page, tail.unit, false),
@@ -390,10 +390,12 @@ pub fn append_record(
         fold,
         unit: record_unit,
     };
-    let length = record.encode(seed, &mut buffer).ok_or(Errno::NAMETOOLONG)?;
+    let encoded = record.encode_in(seed, &mut room);
+    let encoded = encoded.ok_or(Errno::NAMETOOLONG)?;
+    let length = encoded.len();
     let bytes = page_bytes(session, page)?;
     let written = bytes
-        .write(unit as usize * RECORD_UNIT, &buffer[..length])
+        .write(unit as usize * RECORD_UNIT, encoded)
         .ok_or(OUTSIDE)?
         .flush();
     let token = if link {

@@ -160,6 +160,7 @@ impl Context<'_> {
     }
 
     /// Permission and type checks of open. Of a named pipe, whether it may be opened so: that is done in the kernel.
+    #[inline(always)]
     pub fn may_open(&self, inode: &CachedInode, flags: i32) -> Attempt<()> {
         if flags & libc::O_PATH != 0 {
             if flags & libc::O_DIRECTORY != 0 && !inode.is_directory() {

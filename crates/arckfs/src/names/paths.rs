@@ -44,7 +44,7 @@ fn last_slash(path: &[u8]) -> Option<usize> {
     for (place, chunk) in chunks.iter().enumerate().rev() {
         let different = u64::from_le_bytes(*chunk) ^ SLASHES;
         // The high bit of each byte in which they do not differ, and nothing else.
-        let same = !((different & LOW) + LOW | different | LOW);
+        let same = !(((different & LOW) + LOW) | different | LOW);
         if same != 0 {
             return Some(rest.len() + place * 8 + 7 - same.leading_zeros() as usize / 8);
         }
@@ -67,7 +67,7 @@ impl Context<'_> {
     /// The directory that the directory part of `path` leads to, and the rest of the path, if it
     /// is remembered or is walked through directories alone. `None`: walk it. `creating`: the rest is
     /// to be made there, if it is not there.
-    #[inline]
+    #[inline(always)]
     pub fn remembered<'p>(
         &self,
         directory: (u32, u32),

@@ -74,10 +74,11 @@ pub fn append_linked(
             fold,
             unit,
         };
-        let mut buffer = [0u8; RECORD_UNITS_MAX * RECORD_UNIT];
-        let length = record.encode(seed, &mut buffer).ok_or(Errno::NAMETOOLONG)?;
+        let mut room = RecordRoom::new();
+        let encoded = record.encode_in(seed, &mut room);
+        let encoded = encoded.ok_or(Errno::NAMETOOLONG)?;
         let written = page_bytes(session, last.page)?
-            .write(last.unit as usize * RECORD_UNIT, &buffer[..length])
+            .write(last.unit as usize * RECORD_UNIT, encoded)
             .ok_or(OUTSIDE)?;
         add(written.flush());
         references.push(RecordRef {

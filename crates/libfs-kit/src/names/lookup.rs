@@ -30,7 +30,7 @@ pub struct Before {
 
 impl Before {
     /// `hash`: of the name.
-    #[inline]
+    #[inline(always)]
     pub fn of(viewing: &Viewing<'_>, directory: Directory, hash: u64) -> Before {
         let stripe = viewing.stripe(directory, hash);
         Before {

@@ -316,14 +316,25 @@ impl<T: HashNode> HashTable<T> {
     }
 
     /// For writers: the same, but puts the bucket's own entry point into the list first.
+    #[inline(always)]
     fn entry(&self, guard: &Guard<'_>, hash: u64) -> Offset<HashLink> {
         let region = guard.region();
         let bucket = self.bucket_of(hash);
         let offset = self.entry_offset(region, bucket);
-        let entry = region.get(offset);
-        if entry.key.load(Ordering::Acquire) & READY != 0 {
-            return offset;
+        match region.get(offset).key.load(Ordering::Acquire) & READY {
+            0 => self.link_entry(region, bucket, offset),
+            _ => offset,
         }
+    }
+
+    #[cold]
+    fn link_entry(
+        &self,
+        region: &Region,
+        bucket: u32,
+        offset: Offset<HashLink>,
+    ) -> Offset<HashLink> {
+        let entry = region.get(offset);
         let before = self.entry_before(region, u64::from(parent(bucket)));
         let key = entry_order(bucket);
         if entry

@@ -342,6 +342,45 @@ impl Region {
                 .all(|(byte, shared)| shared.load(Ordering::Relaxed) == *byte)
     }
 
+    /// As [`write_bytes`](Self::write_bytes), in whole words, with zeroes behind the bytes in the last one: for what
+    /// was allocated for them alone, or before them.
+    pub fn write_padded(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
+        let Some((words, last)) = self.whole_words_and_last(offset, bytes) else {
+            return false;
+        };
+        for (chunk, word) in bytes.as_chunks::<8>().0.iter().zip(words) {
+            word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+        }
+        if let Some(word) = last {
+            word.store(padded(bytes), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Whether the region holds `bytes` at `offset`, [written so](Self::write_padded).
+    #[inline]
+    pub fn padded_equal(&self, offset: Offset<AtomicU8>, bytes: &[u8]) -> bool {
+        let Some((words, last)) = self.whole_words_and_last(offset, bytes) else {
+            return false;
+        };
+        let mut chunks = bytes.as_chunks::<8>().0.iter().zip(words);
+        chunks.all(|(chunk, word)| word.load(Ordering::Relaxed) == u64::from_le_bytes(*chunk))
+            && last.is_none_or(|word| word.load(Ordering::Relaxed) == padded(bytes))
+    }
+
+    /// The words for `bytes` at `offset` that are theirs as a whole, and the one for what is left of them.
+    #[inline(always)]
+    fn whole_words_and_last(
+        &self,
+        offset: Offset<AtomicU8>,
+        bytes: &[u8],
+    ) -> Option<(&[AtomicU64], Option<&AtomicU64>)> {
+        let count = bytes.len().div_ceil(8);
+        let words = self.mapping.get_slice::<AtomicU64>(offset.raw(), count)?;
+        let (whole, last) = words.split_at(bytes.len() / 8);
+        Some((whole, last.first()))
+    }
+
     /// `length` bytes at `offset`: the whole words, none if it is not aligned to them, and the
     /// bytes behind those. `None` if they are not all inside.
     #[inline]
@@ -391,5 +430,19 @@ impl Region {
     fn slot_line(&self, index: u16) -> &SlotLine {
         let line = u64::from(index) * size_of::<SlotLine>() as u64;
         self.get(Offset::from_raw(self.layout.slots + line))
+    }
+}
+
+/// What is left of bytes behind their whole words, as a word with zeroes behind.
+#[inline(always)]
+fn padded(bytes: &[u8]) -> u64 {
+    let rest = bytes.as_chunks::<8>().1;
+    match bytes.last_chunk::<8>() {
+        // The last eight bytes begin with some of the word before.
+        Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
+        _ => rest
+            .iter()
+            .rev()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
 }

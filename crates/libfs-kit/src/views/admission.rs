@@ -15,7 +15,7 @@ use rustix::io::Errno;
 impl Viewing<'_> {
     /// The view of what a name leads to, as [`Viewing::view`]. What lies where this session cannot
     /// look is asked for by the name, which shows the controller that it may.
-    #[inline]
+    #[inline(always)]
     pub fn view_of(
         &self,
         directory: Directory,
@@ -42,7 +42,7 @@ impl Viewing<'_> {
     }
 
     /// The same, of the view of inode `number`, in whatever way it was `viewed`.
-    #[inline]
+    #[inline(always)]
     pub fn or_ask(
         &self,
         viewed: Attempt<&'static CachedInode>,

@@ -93,7 +93,7 @@ impl Viewing<'_> {
             && self
                 .session
                 .region()
-                .bytes_equal(OverlayEntry::name_offset(offset), name)
+                .padded_equal(OverlayEntry::name_offset(offset), name)
     }
 
     #[inline]
@@ -228,7 +228,7 @@ impl Viewing<'_> {
             verified.map_or(0, |d| d.generation),
         );
         set(&entry.name_length, name.len() as u32);
-        region.write_bytes(OverlayEntry::name_offset(offset), name);
+        region.write_padded(OverlayEntry::name_offset(offset), name);
         self.list(own.shard, offset, entry);
         drop(own);
         directory.part().is_overlaid_now();

@@ -32,8 +32,17 @@ pub fn open_within(
     mode: u32,
     resolve: u64,
 ) -> Result<isize, Failure> {
-    // What was removed, and made anew, while it was opened.
-    const ATTEMPTS: u32 = 8;
+    match open_once(at, path, flags, mode, resolve) {
+        Err(Failure::Errno(Errno::STALE)) => open_again(at, path, flags, mode, resolve),
+        other => other,
+    }
+}
+
+/// What was removed, and made anew, while it was opened.
+#[cold]
+#[inline(never)]
+fn open_again(at: At, path: &[u8], flags: i32, mode: u32, resolve: u64) -> Result<isize, Failure> {
+    const ATTEMPTS: u32 = 7;
     for _ in 1..ATTEMPTS {
         match open_once(at, path, flags, mode, resolve) {
             Err(Failure::Errno(Errno::STALE)) => {}
@@ -52,6 +61,7 @@ enum Opened {
     Pipe(NamedPipe),
 }
 
+#[inline(always)]
 fn open_once(at: At, path: &[u8], flags: i32, mode: u32, resolve: u64) -> Result<isize, Failure> {
     // What is made or emptied must not be if there is no number for it.
     let number =

@@ -80,6 +80,7 @@ fn bytes_and_values_keep_what_was_put_in() {
         assert!(region.write_bytes(offset, &bytes));
         assert!(region.read_bytes(offset, &mut read));
         assert_eq!(read, bytes);
+        assert!(region.padded_equal(offset, &bytes));
         assert!(region.bytes_equal(offset, &bytes));
         if let Some(first) = read.first_mut() {
             *first ^= 1;
@@ -94,6 +95,36 @@ fn bytes_and_values_keep_what_was_put_in() {
         .each_ref()
         .map(|value| value.load(Ordering::Relaxed));
     assert_eq!(values, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn padded_bytes_are_compared_as_a_whole() {
+    let region = Region::in_memory(SIZE).unwrap();
+    let slot = region.claim_thread_slot(0).unwrap();
+    for length in 0..40usize {
+        let bytes: Vec<u8> = (1..=length as u8).collect();
+        let offset: Offset<AtomicU8> = region.allocate_bytes(&slot, 48).unwrap();
+        let (before, after) = ([0x77; 48], &mut [0; 48]);
+        assert!(region.write_bytes(offset, &before));
+        assert!(region.write_padded(offset, &bytes));
+        assert!(region.padded_equal(offset, &bytes), "{length} bytes");
+        assert!(region.read_bytes(offset, after));
+        let end = length.next_multiple_of(8);
+        assert_eq!(&after[..length], &bytes[..]);
+        assert!(after[length..end].iter().all(|&byte| byte == 0));
+        assert_eq!(&after[end..], &before[end..]);
+        for wrong in 0..length {
+            let mut other = bytes.clone();
+            other[wrong] ^= 0x80;
+            assert!(!region.padded_equal(offset, &other), "{wrong} of {length}");
+        }
+        if length % 8 > 1 {
+            assert!(!region.padded_equal(offset, &bytes[..length - 1]));
+        }
+    }
+    let end = region.size();
+    assert!(!region.write_padded(Offset::from_raw(end - 8), b"nine more"));
+    assert!(!region.padded_equal(Offset::from_raw(end - 8), b"nine more"));
 }
 
 #[test]
