@@ -14,14 +14,23 @@ use arckfs::ConnectOptions;
 use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Mounts a pool at a directory of this thread's mount namespace, which is root's to do. Whoever has the device serves
-/// it.
+/// Mounts a pool at a directory of this thread's mount namespace, which is root's to do; `point`: the directory, open,
+/// where it is the host's, which has to be what the path says without links. Whoever has the device serves it.
 ///
 /// # Errors
 /// One line.
-pub fn mount(pool: &Path, directory: &Path, device: &OwnedFd) -> Result<(), String> {
-    mounted::mount(pool, directory, false, device)
-        .map_err(|errno| format!("mounting at {} failed: {errno}", directory.display()))
+pub fn mount(
+    pool: &Path,
+    directory: &Path,
+    point: Option<&OwnedFd>,
+    device: &OwnedFd,
+) -> Result<(), String> {
+    let mounted = match point {
+        Some(point) => mounted::mount_on(pool, directory, point, false, device),
+        // What lies there is another mount of ours.
+        None => mounted::mount(pool, directory, false, device),
+    };
+    mounted.map_err(|errno| format!("mounting at {} failed: {errno}", directory.display()))
 }
 
 /// Serves what was mounted by the device at a directory that this process need not see, until it is unmounted. Blocks.
@@ -43,22 +52,23 @@ pub fn serve(pool: &Path, directory: &Path, device: OwnedFd) -> Result<(), Strin
 /// Where a pool is mounted in this process's namespace by root or its own user, if it is: the last of its mounts. Others
 /// could have the kernel show anything as the pool.
 pub fn mounted_at(pool: &Path) -> Option<PathBuf> {
-    let own = rustix::process::geteuid().as_raw();
-    let is_of_pool = |mount: &point::Mount| {
-        mount.kind == KIND
-            && Path::new(&mount.source) == pool
-            && mount.user.is_some_and(|user| user == 0 || user == own)
-    };
-    let mounts = point::mounts();
-    let found = mounts.into_iter().rev().find(is_of_pool)?;
+    let mounts = point::mounts().into_iter().rev();
+    let found = { mounts }.find(|mount| is_ours(mount, pool))?;
     // One whose process is gone shows nothing.
     std::fs::metadata(&found.at).is_ok().then_some(found.at)
 }
 
-/// Whether the last of what is mounted at a directory is that pool's mount.
+/// Whether a mount is that pool's, of root's or this user's.
+fn is_ours(mount: &point::Mount, pool: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    mount.kind == KIND
+        && Path::new(&mount.source) == pool
+        && mount.user.is_some_and(|user| user == 0 || user == own)
+}
+
+/// Whether the last of what is mounted at a directory is that pool's mount, of root's or this user's.
 pub fn is_mounted_at(pool: &Path, directory: &Path) -> bool {
     let mounts = point::mounts();
     let last = mounts.iter().rev().find(|mount| mount.at == directory);
-    last.is_some_and(|mount| mount.kind == KIND && Path::new(&mount.source) == pool)
-        && mounted_at(pool).is_some()
+    last.is_some_and(|mount| is_ours(mount, pool)) && std::fs::metadata(directory).is_ok()
 }

@@ -12,6 +12,7 @@ use crate::users::Users;
 use arckfs::{ConnectOptions, Errno};
 use fuser::{Config, Session, SessionACL};
 use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -31,9 +32,9 @@ const GRACE: Duration = Duration::from_millis(200);
 pub struct Mounted {
     session: Session<Requests>,
     users: Arc<Users>,
-    /// Where it is, and whether this process sees it there.
+    /// Where it is, and which mount that is, if this process sees it there.
     path: PathBuf,
-    is_here: bool,
+    here: Option<point::MountNumber>,
     tell: Sender<Word>,
     told: Receiver<Word>,
 }
@@ -68,7 +69,8 @@ impl Mounted {
             let _ = point::detach(options.point.path());
             no_answer(&error)
         })?;
-        Ok(Mounted::of(session, users, options.point.path(), true))
+        let path = options.point.path();
+        Ok(Mounted::of(session, users, path, point::number_at(path)))
     }
 
     /// What was mounted in another namespace: see [`beneath`](crate::beneath). Opens no session. Blocks until the kernel
@@ -83,16 +85,21 @@ impl Mounted {
         let requests = Requests::new(users.clone());
         let session = Session::from_fd(requests, device, SessionACL::All, config());
         let session = session.map_err(|error| no_answer(&error))?;
-        Ok(Mounted::of(session, users, &path, false))
+        Ok(Mounted::of(session, users, &path, None))
     }
 
-    fn of(session: Session<Requests>, users: Arc<Users>, path: &Path, is_here: bool) -> Mounted {
+    fn of(
+        session: Session<Requests>,
+        users: Arc<Users>,
+        path: &Path,
+        here: Option<point::MountNumber>,
+    ) -> Mounted {
         let (tell, told) = channel();
         Mounted {
             session,
             users,
             path: path.to_path_buf(),
-            is_here,
+            here,
             tell,
             told,
         }
@@ -102,6 +109,7 @@ impl Mounted {
     pub fn ender(&self) -> Ender {
         Ender {
             path: self.path.clone(),
+            here: self.here,
             tell: self.tell.clone(),
         }
     }
@@ -115,7 +123,7 @@ impl Mounted {
             session,
             users,
             path,
-            is_here,
+            here,
             tell,
             told,
         } = self;
@@ -127,9 +135,7 @@ impl Mounted {
         };
         let running = std::thread::Builder::new().spawn(run);
         running.map_err(|error| {
-            if is_here {
-                let _ = point::detach(path);
-            }
+            let _ = point::detach_one(path, here);
             failed(error)
         })?;
         let served = match told.recv() {
@@ -142,7 +148,7 @@ impl Mounted {
             Err(_) => Ok(()),
         };
         users.end();
-        if is_here {
+        if here.is_some() {
             point::detach_if_dead(path);
         }
         served.map_err(failed)
@@ -153,6 +159,7 @@ impl Mounted {
 #[derive(Clone)]
 pub struct Ender {
     path: PathBuf,
+    here: Option<point::MountNumber>,
     tell: Sender<Word>,
 }
 
@@ -162,7 +169,7 @@ impl Ender {
     /// # Errors
     /// One line: it is still mounted, and is served no more.
     pub fn end(&self) -> Result<(), String> {
-        let detached = point::detach(&self.path);
+        let detached = point::detach_one(&self.path, self.here);
         // It may have ended by itself.
         let _ = self.tell.send(Word::End);
         detached.map_err(|why| format!("{} cannot be detached: {why}", self.path.display()))
@@ -199,7 +206,10 @@ fn config() -> Config {
 fn by_root(options: &MountOptions) -> Result<OwnedFd, String> {
     let path = options.point.path();
     let device = point::device()?;
-    mount(&options.pool, path, options.read_only, &device).map_err(|errno| match errno {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mounted = rustix::fs::open(path, flags, Mode::empty())
+        .and_then(|point| mount_on(&options.pool, path, &point, options.read_only, &device));
+    mounted.map_err(|errno| match errno {
         Errno::PERM | Errno::ACCESS => format!(
             "mounting at {} is not allowed here: it takes the right to mount (CAP_SYS_ADMIN), which a container has to \
              be given",
@@ -209,6 +219,24 @@ fn by_root(options: &MountOptions) -> Result<OwnedFd, String> {
         errno => format!("mounting at {} failed: {errno}", path.display()),
     })?;
     Ok(device)
+}
+
+/// Mounts a pool at a directory that is open, and is what the path says without links: whoever may write a directory on
+/// the way could have put a link there since it was looked at. ELOOP.
+pub fn mount_on(
+    pool: &Path,
+    path: &Path,
+    point: &OwnedFd,
+    read_only: bool,
+    device: &OwnedFd,
+) -> Result<(), Errno> {
+    // Of this thread, which may have a mount namespace of its own.
+    let link = format!("/proc/thread-self/fd/{}", point.as_raw_fd());
+    let is = rustix::fs::readlink(&*link, Vec::new())?;
+    if is.as_bytes() != path.as_os_str().as_bytes() {
+        return Err(Errno::LOOP);
+    }
+    mount(pool, Path::new(&link), read_only, device)
 }
 
 /// Mounts a pool at a directory, by the system call.

@@ -70,8 +70,3 @@ pub fn read_link(fs: &FileSystem, link: Node) -> Result<Vec<u8>, Errno> {
     target.truncate(length);
     Ok(target)
 }
-
-/// Whether a name of the kernel's can be anything here: it has no slash.
-pub fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b".."
-}

@@ -102,7 +102,7 @@ pub fn attributes(found: &Attributes) -> FileAttr {
         nlink: found.links,
         uid: found.uid,
         gid: found.gid,
-        rdev: 0,
+        rdev: found.device,
         blksize: 4096,
         flags: 0,
     }

@@ -102,8 +102,12 @@ impl Point {
     }
 }
 
+/// Which mount: the kernel's number of it, which none has after it as long as that is there.
+pub type MountNumber = u32;
+
 /// A line of `/proc/self/mountinfo`.
 pub struct Mount {
+    pub number: MountNumber,
     /// Where it is seen.
     pub at: PathBuf,
     pub kind: String,
@@ -153,6 +157,7 @@ fn mount_of(line: &[u8]) -> Option<Mount> {
     let options = text(dash + 3).unwrap_or_default();
     let mut options = options.split(',');
     Some(Mount {
+        number: text(0)?.parse().ok()?,
         at: PathBuf::from(OsStr::from_bytes(&unescaped(words.get(4)?))),
         kind: text(dash + 1)?,
         source: text(dash + 2)?,
@@ -183,6 +188,19 @@ fn detach_dead(path: &Path) -> Result<(), String> {
         _ => Err(format!(
             "{shown} is a mount of something else whose process is gone; detach it: umount {shown}"
         )),
+    }
+}
+
+/// The number of the mount at a directory.
+pub fn number_at(path: &Path) -> Option<MountNumber> {
+    mounted_at(path).map(|mount| mount.number)
+}
+
+/// Detaches that mount, if it is there still: what somebody else has mounted in its place since is his.
+pub fn detach_one(path: &Path, number: Option<MountNumber>) -> Result<(), String> {
+    match number.is_some() && number_at(path) == number {
+        true => detach(path),
+        false => Ok(()),
     }
 }
 

@@ -92,8 +92,11 @@ pub fn before_copy(file: isize, path: &[u8]) -> Result<(), isize> {
     decide(file, &start[..length], path, None)
 }
 
+/// Whether programs are looked at: where the pool is mounted beneath also those of which nothing is to be said.
 fn is_wanted() -> bool {
-    settings::STRICT.get() == b"1" || settings::QUIET.get() != b"1"
+    settings::STRICT.get() == b"1"
+        || settings::QUIET.get() != b"1"
+        || settings::BENEATH.get() == b"1"
 }
 
 /// What a look at a file has shown.

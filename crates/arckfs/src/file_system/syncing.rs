@@ -25,12 +25,27 @@ impl FileSystem {
         let mut next = None;
         let mut flushed = self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
-            next = context.take_stored(inode).then_some(0);
+            next = inode.has(flag::STORED).then_some(0);
             Ok(())
         });
+        if next.is_none() {
+            return match flushed {
+                // Of what is gone nothing has to be durable.
+                Err(Errno::STALE) => Ok(()),
+                other => other,
+            };
+        }
+        // A second one that comes meanwhile returns after this one's end.
+        let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
+        let mut begun = false;
         while flushed.is_ok() && next.is_some() {
             flushed = self.engine.run_local(|context| {
                 let inode = context.view(number, generation)?;
+                if !begun && !context.take_stored(inode) {
+                    next = None;
+                    return Ok(());
+                }
+                begun = true;
                 let flushed = context.flush_stored(inode, &mut next);
                 if let Err(Stop::Failure(_)) = flushed {
                     inode.set(flag::STORED, true);

@@ -64,12 +64,17 @@ impl Server {
         Ok(Server { process, device })
     }
 
-    /// Mounts the pool in this thread's namespace, and has it served.
+    /// Mounts the pool in this thread's namespace, and has it served. `point`: the directory there, if it is the host's.
     ///
     /// # Errors
     /// One line; then it ends.
-    pub fn mount(mut self, pool: &Path, mount: &Path) -> Result<Serving, String> {
-        let mounted = beneath::mount(pool, mount, &self.device).and_then(|()| {
+    pub fn mount(
+        mut self,
+        pool: &Path,
+        mount: &Path,
+        point: Option<&OwnedFd>,
+    ) -> Result<Serving, String> {
+        let mounted = beneath::mount(pool, mount, point, &self.device).and_then(|()| {
             let input = self.process.stdin.take();
             let told = input.map(|mut input| input.write_all(b"\n"));
             match told {

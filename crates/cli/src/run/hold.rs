@@ -277,7 +277,7 @@ fn in_own_namespace(
         true => Some(make(mount)?),
         false => None,
     };
-    let mounted = server.and_then(|server| server.mount(pool, mount));
+    let mounted = server.and_then(|server| server.mount(pool, mount, point.as_ref()));
     if let Ok(serving) = mounted {
         return Ok(Hold {
             held: Held::Mounted,

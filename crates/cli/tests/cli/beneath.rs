@@ -30,12 +30,12 @@ int main(int count, char **words) {
 }
 "#;
 
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        eprintln!("left out: only root has a mount namespace of his own");
-    }
-    root
+fn expect_root() {
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(
+        is_root,
+        "only root has a mount namespace of his own: run this as root (sudo -E cargo test)"
+    );
 }
 
 fn compile(directory: &Path) -> PathBuf {
@@ -57,9 +57,7 @@ fn script(place: &Place, options: &[&str], script: &str) -> Output {
 
 #[test]
 fn what_is_not_reached_finds_the_pool_beneath() {
-    if !is_root() {
-        return;
-    }
+    expect_root();
     let place = Place::made();
     // A script, what it prints, and what is said of programs.
     for (words, printed, named) in [
@@ -152,6 +150,19 @@ fn what_is_not_reached_finds_the_pool_beneath() {
             "{words}: {errors}"
         );
     }
+    // That nothing is said of programs changes nothing else.
+    let output = script(&place, &["--quiet"], "cd /arck/d; $p g q >o; cat o q");
+    assert_eq!(succeeded(&output), "at /arck/d\ntwo\n");
+    // A file that a program has left open to its children it writes as it did, wherever it likes.
+    let left_open = "import os, subprocess, sys\n\
+                     file = os.open('/arck/left', os.O_WRONLY | os.O_CREAT)\n\
+                     os.set_inheritable(file, True)\n\
+                     os.write(file, b'0123456789')\n\
+                     subprocess.run([sys.argv[1]], close_fds=False, stdout=subprocess.DEVNULL)\n\
+                     os.pwrite(file, b'ab', 0)\n\
+                     print(open('/arck/left').read())";
+    let left_open = script(&place, &[], &format!("python3 -c \"{left_open}\" $p"));
+    assert_eq!(succeeded(&left_open), "ab23456789\n");
     // --strict refuses what does not see the pool, which this does.
     let output = script(&place, &["--strict"], "$p /arck/a /arck/s; cat /arck/s");
     assert!(succeeded(&output).ends_with("one\n"));
@@ -168,9 +179,7 @@ fn what_is_not_reached_finds_the_pool_beneath() {
 /// Nothing is left: no process, no mount, no directory.
 #[test]
 fn the_mount_beneath_ends_with_the_last_of_the_command() {
-    if !is_root() {
-        return;
-    }
+    expect_root();
     let place = Place::made();
     let program = compile(place.path());
     let servers = || {
@@ -240,9 +249,7 @@ fn the_mount_beneath_ends_with_the_last_of_the_command() {
 /// The pool of a command within a command is what both ways lead to.
 #[test]
 fn a_command_within_another_has_its_own_pool_beneath() {
-    if !is_root() {
-        return;
-    }
+    expect_root();
     let (outer, inner) = (Place::made(), Place::made());
     let arck = env!("CARGO_BIN_EXE_arck");
     let pool = inner.pool().display().to_string();
@@ -265,9 +272,7 @@ fn a_command_within_another_has_its_own_pool_beneath() {
 /// `arck run` on a pool that is mounted shows it where it is mounted.
 #[test]
 fn a_mounted_pool_is_seen_where_it_is_mounted() {
-    if !is_root() {
-        return;
-    }
+    expect_root();
     let place = Place::made();
     let program = compile(place.path());
     let point = place.path().join("point");

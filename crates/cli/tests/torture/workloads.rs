@@ -130,11 +130,16 @@ impl Program {
         let leader = self.child.id();
         let children = format!("/proc/{leader}/task/{leader}/children");
         let children = std::fs::read_to_string(children).unwrap_or_default();
-        let first = children
+        // What serves the mount beneath is in a group of its own.
+        let is_commands = |process: &libc::pid_t| {
+            // SAFETY: a number.
+            unsafe { libc::getpgid(*process) == leader as i32 }
+        };
+        let command = children
             .split_whitespace()
-            .next()
-            .and_then(|word| word.parse().ok());
-        match first {
+            .filter_map(|word| word.parse().ok())
+            .find(is_commands);
+        match command {
             // SAFETY: signals to processes that descend from this one.
             Some(process) if !group => unsafe { libc::kill(process, signal) },
             // SAFETY: the same.

@@ -12,8 +12,8 @@ use arckfs::FileSystem;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -33,14 +33,10 @@ impl Filesystem for Requests {
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_AUTO_INVAL_DATA,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             // No inode has another target later.
             InitFlags::FUSE_CACHE_SYMLINKS,
-            // ArckFS takes set-id bits away where a write does.
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             // Where the kernel has it not, it is slower.
             let _ = config.add_capabilities(wish);
@@ -415,52 +411,6 @@ impl Filesystem for Requests {
                 for (next, entry, name) in listing.from(position) {
                     let of = number(fs, entry.number);
                     if reply.add(of, next, entry.kind, OsStr::from_bytes(name)) {
-                        break;
-                    }
-                }
-                Ok(())
-            })
-        });
-        match added {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(told(errno)),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        request: &Request,
-        directory: INodeNo,
-        open: FileHandle,
-        position: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let directory = Node::of(directory);
-        let added = self.listing(open, position).and_then(|listing| {
-            self.serve(request, |fs| {
-                let own = attributes::of(fs, directory)?;
-                for (next, entry, name) in listing.from(position) {
-                    // The kernel takes nothing of these two but their numbers.
-                    let found = match names::is_name(name) {
-                        true => names::look_up(fs, directory, name),
-                        false => Ok(own),
-                    };
-                    // Gone since the listing was made.
-                    let Ok(found) = found else { continue };
-                    let of = match names::is_name(name) {
-                        true => Node::from(&found).number(),
-                        false => number(fs, entry.number),
-                    };
-                    let told = nodes::attributes(&found);
-                    let generation = nodes::generation(&found);
-                    if reply.add(
-                        of,
-                        next,
-                        OsStr::from_bytes(name),
-                        &BELIEVED,
-                        &told,
-                        generation,
-                    ) {
                         break;
                     }
                 }

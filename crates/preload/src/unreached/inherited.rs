@@ -1,13 +1,14 @@
 //! What a program that is not reached inherits open on the pool, where the kernel has the pool mounted beneath: the
 //! mount's descriptor of the same file takes the place of the placeholder, which stands for nothing in the kernel.
 //!
-//! The two descriptions have an offset each. So that nobody writes over what the program writes, one that writes at the
-//! end of its file goes on appending, on both sides (O_APPEND): `(static; cat file) >out` is whole and in order. One that
-//! writes elsewhere is left as it is, and refused (EBADF), which is said. What the program reads, others who have its
-//! description read again.
+//! The two descriptions have an offset each. So that nobody writes over what the program writes, standard output and
+//! error that are at the end of what they write go on appending, on both sides (O_APPEND): `(static; cat file) >out` is
+//! whole and in order. What writes elsewhere, or is no standard descriptor, is left as it is, and refused (EBADF), which is
+//! said of standard ones. What the program reads, others who have its description read again.
 //!
 //! # Invariants
 //! * A descriptor is replaced only by one of the same inode, and the same or a lesser right.
+//! * A description appends from then on only if the mount's descriptor of it has been had.
 //! * The session is not asked by a child in its parent's memory: it has become a process with memory of its own before.
 
 use crate::backend::{Failure, FileSystem, Handle, inside, mounted_number};
@@ -18,6 +19,8 @@ use crate::raw::{self, syscall};
 
 /// Descriptors that programs take for granted.
 const STANDARD: usize = 2;
+/// Words of the kernel's structure, the first of which is the kind of a file system.
+const STATUS: usize = 15;
 
 /// Replaces what can be; whether a standard descriptor could not be.
 #[cold]
@@ -42,34 +45,62 @@ struct Wanted {
     /// As the mount numbers it.
     inode: u64,
     offset: u64,
+    /// The flags that the program's description gets with it.
+    appends: Option<i32>,
 }
 
 fn replace(descriptor: usize) -> Option<()> {
     let Descriptor::Pool(handle) = descriptors::lookup(descriptor) else {
         return None;
     };
-    let wanted = inside(|fs| wanted(fs, handle)).ok()??;
-    // SAFETY: a path that lives, numbers, and a structure that the kernel fills; the descriptor is our own until it takes
-    // the place of the program's, which the library's table goes on naming the pool's if nothing is executed.
+    let is_standard = descriptor <= STANDARD;
+    let wanted = inside(|fs| wanted(fs, handle, is_standard)).ok()??;
+    // Whatever has been put there since: nobody waits for the other end of a FIFO.
+    let careful = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let flags = wanted.flags | careful;
+    // SAFETY: a path that lives, with its NUL.
+    let opened = unsafe { syscall!(libc::SYS_openat, HERE, wanted.path.as_ptr(), flags) };
+    if raw::failed(opened) {
+        return None;
+    }
+    let done = is_wanted(opened, &wanted)
+        && wanted
+            .appends
+            .is_none_or(|flags| inside(|fs| Ok(fs.set_flags(handle, flags)?)).is_ok());
+    // SAFETY: numbers; the descriptor is our own until it takes the place of the program's, which the library's table goes
+    // on naming the pool's if nothing is executed.
+    let done = done && !raw::failed(unsafe { syscall!(libc::SYS_dup3, opened, descriptor, 0) });
+    raw::close(opened);
+    done.then_some(())
+}
+
+/// Whether what was opened is the mount's of that inode; it is where it has to be read or written then.
+fn is_wanted(opened: isize, wanted: &Wanted) -> bool {
+    let mut status = [0u64; STATUS];
+    // SAFETY: numbers, and as many words on the stack as the kernel's structure has, which it fills.
     unsafe {
-        let flags = wanted.flags | libc::O_CLOEXEC;
-        let opened = syscall!(libc::SYS_openat, HERE, wanted.path.as_ptr(), flags);
-        if raw::failed(opened) {
-            return None;
-        }
+        let asked = syscall!(libc::SYS_fstatfs, opened, status.as_mut_ptr());
         let found = raw::identity_of(opened as usize);
-        let is_it = found.is_some_and(|[_, inode]| inode == wanted.inode);
-        let at = syscall!(libc::SYS_lseek, opened, wanted.offset, libc::SEEK_SET);
-        let done = is_it
-            && !raw::failed(at)
-            && !raw::failed(syscall!(libc::SYS_dup3, opened, descriptor, 0));
-        raw::close(opened);
-        done.then_some(())
+        !raw::failed(asked)
+            && status[0] == libc::FUSE_SUPER_MAGIC as u64
+            && found.is_some_and(|[_, inode]| inode == wanted.inode)
+            && !raw::failed(syscall!(
+                libc::SYS_lseek,
+                opened,
+                wanted.offset,
+                libc::SEEK_SET
+            ))
+            && !raw::failed(syscall!(
+                libc::SYS_fcntl,
+                opened,
+                libc::F_SETFL,
+                wanted.flags
+            ))
     }
 }
 
 /// `None`: it has no name, or writes where others may not be kept from writing too.
-fn wanted(fs: &FileSystem, handle: Handle) -> Result<Option<Wanted>, Failure> {
+fn wanted(fs: &FileSystem, handle: Handle, is_standard: bool) -> Result<Option<Wanted>, Failure> {
     let (flags, found) = (fs.flags(handle)?, fs.stat_handle(handle)?);
     let access = flags & libc::O_ACCMODE;
     let is_directory = found.mode & libc::S_IFMT == libc::S_IFDIR;
@@ -78,11 +109,13 @@ fn wanted(fs: &FileSystem, handle: Handle) -> Result<Option<Wanted>, Failure> {
     }
     let offset = fs.seek(handle, 0, libc::SEEK_CUR)?;
     let mut kept = flags & (libc::O_APPEND | libc::O_NONBLOCK | libc::O_SYNC);
+    let mut appends = None;
     if access != libc::O_RDONLY && flags & libc::O_APPEND == 0 {
-        if access != libc::O_WRONLY || offset != found.size {
+        // A file that a program has left open to its children it may write elsewhere afterwards.
+        if !is_standard || access != libc::O_WRONLY || offset != found.size {
             return Ok(None);
         }
-        fs.set_flags(handle, flags | libc::O_APPEND)?;
+        appends = Some(flags | libc::O_APPEND);
         kept |= libc::O_APPEND;
     }
     let mut path = fs.path_of(handle)?;
@@ -92,5 +125,6 @@ fn wanted(fs: &FileSystem, handle: Handle) -> Result<Option<Wanted>, Failure> {
         flags: access | kept | if is_directory { libc::O_DIRECTORY } else { 0 },
         inode: mounted_number(found.inode as u32, found.generation),
         offset: if is_directory { 0 } else { offset },
+        appends,
     }))
 }
