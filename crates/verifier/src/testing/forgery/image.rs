@@ -26,7 +26,8 @@ const FIRST_MAX: usize = 4;
 /// The image of a scene's arena.
 pub fn encode(scene: &Scene) -> Vec<u8> {
     let arena = &scene.owner.arena;
-    let pages = arena.end / PAGE_SIZE - u64::from(DELTA_FIRST);
+    // A scene of branches alone has none.
+    let pages = (arena.end / PAGE_SIZE).saturating_sub(u64::from(DELTA_FIRST));
     let first = &scene.first[..scene.first.len().min(FIRST_MAX)];
     let mut image = vec![1, pages as u8, first.len() as u8];
     image.extend(first.iter().map(|&number| number as u8));
