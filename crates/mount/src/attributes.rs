@@ -4,7 +4,7 @@ use crate::errno;
 use crate::nodes::{Node, timestamp};
 use crate::open::Open;
 use crate::users::Session;
-use arckfs::{Attributes, Errno, FileSystem, SetTime, Subject};
+use arckfs::{Attributes, Errno, FileSystem, Handle, SetTime, Subject};
 use fuser::TimeOrNow;
 use std::sync::Arc;
 
@@ -116,4 +116,16 @@ pub fn set_extended(
 pub fn remove_extended(fs: &FileSystem, node: Node, name: &[u8]) -> Result<(), Errno> {
     let subject = Subject::Path(node.at(), b"", ITSELF);
     fs.remove_extended(subject, name).map_err(errno)
+}
+
+/// Before a file is written by who may not keep its set-id bits, through what another one has opened who may: they go.
+/// Where that one may not either, writing takes them away by itself.
+pub fn take_set_id(fs: &FileSystem, handle: Handle) -> Result<(), Errno> {
+    let mode = fs.stat_handle(handle)?.mode & 0o7777;
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    let kept = mode & !(0o4000 | group);
+    if kept != mode {
+        let _ = fs.change_mode_handle(handle, kept);
+    }
+    Ok(())
 }

@@ -37,6 +37,9 @@ impl Filesystem for Requests {
             InitFlags::FUSE_PARALLEL_DIROPS,
             // No inode has another target later.
             InitFlags::FUSE_CACHE_SYMLINKS,
+            // ArckFS takes set-id bits away where its user does not keep them; where whoever writes is another one than
+            // whoever opened the file, the kernel says so.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             // Where the kernel has it not, it is slower.
             let _ = config.add_capabilities(wish);
@@ -282,6 +285,9 @@ impl Filesystem for Requests {
         // What comes from a map lies where it was mapped.
         let append = flags.0 & libc::O_APPEND != 0 && !of.contains(WriteFlags::FUSE_WRITE_CACHE);
         let written = self.by_open(open, |fs, handle| {
+            if of.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                attributes::take_set_id(fs, handle)?;
+            }
             fs.write_as(handle, bytes, Some(offset), Some(append))
         });
         match written {

@@ -176,8 +176,17 @@ fn each_user_has_his_own_rights() {
     world.says(ANN, "chmod 711 home");
     world.fails(BOB, "ls home", DENIED);
     assert_eq!(world.says(BOB, "cat home/secret"), "secret\n");
-    world.says(ANN, "chmod 600 home/secret");
+    // One that may be read and not searched is listed all the same.
+    world.says(ANN, "chmod 744 home");
+    assert_eq!(world.says(BOB, "ls home"), "secret\n");
     world.fails(BOB, "cat home/secret", DENIED);
+    world.says(ANN, "chmod 711 home; chmod 600 home/secret");
+    world.fails(BOB, "cat home/secret", DENIED);
+    // What another one writes, to what root has opened for him, has no set-id bits.
+    let written = "cp /bin/true tool; chmod 6755 tool; \
+                   setpriv --reuid 1002 --regid 1002 --clear-groups sh -c 'echo x' >>tool; stat -c %a tool; \
+                   chmod 6755 tool; echo x >>tool; stat -c %a tool";
+    assert_eq!(world.says(ROOT, written), "755\n6755\n");
     // By a further group, and a set-group-id directory.
     world.says(ANN, "chgrp 2000 team && chmod 2770 team");
     world.says(

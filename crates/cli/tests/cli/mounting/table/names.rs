@@ -231,6 +231,16 @@ pub fn nodes(at: &Path, seen: &mut Seen) {
         fs::open(at.join("pipe"), flags, Mode::empty()).map(drop),
     );
     seen.note("removed", number(remove_file(at.join("pipe"))));
+    for (name, kind, device) in [
+        ("null", FileType::CharacterDevice, fs::makedev(1, 3)),
+        ("disk", FileType::BlockDevice, fs::makedev(259, 70_000)),
+    ] {
+        let made = fs::mknodat(CWD, at.join(name), kind, Mode::from_raw_mode(0o640), device);
+        seen.note(name, made);
+        let of = std::fs::symlink_metadata(at.join(name)).map(|found| found.rdev());
+        seen.note("device number", number(of));
+        seen.status(name, &at.join(name));
+    }
 }
 
 pub fn pipe_carries(at: &Path, seen: &mut Seen) {
