@@ -12,7 +12,8 @@
 //! # Invariants
 //! * An owner's locks of an inode go when any descriptor of it is closed by that owner ([`Locks::closed`]), or when the
 //!   description goes through which they came ([`Locks::released`]).
-//! * At most [`WAITING_MAX`] requests wait for locks: ENOLCK for more.
+//! * At most [`WAITING_MAX`] requests of a user wait for locks: ENOLCK for more. The more wait, the longer are the pauses of
+//!   each, so that all together take no more of a processor.
 
 use crate::nodes::Node;
 use crate::open::Open;
@@ -20,14 +21,15 @@ use arckfs::{Errno, FileSystem, Handle};
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Requests that wait for locks at most.
-const WAITING_MAX: usize = 1024;
+/// Requests of a user that wait for locks at most.
+const WAITING_MAX: usize = 512;
 /// First pause before a lock is tried again, and the longest; each is twice as long as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
+/// Where more than these wait, their pauses are as many times as long as there are that many.
+const CROWD: usize = 32;
 
 /// A part of a file, and how it is or is to be locked: F_RDLCK, F_WRLCK, F_UNLCK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,31 @@ pub struct Locks {
     files: Mutex<HashMap<(Node, Owner), Arc<LockFile>>>,
     /// Told when a lock was given up.
     given_up: Condvar,
-    waiting: AtomicUsize,
+    /// How many requests of each user wait.
+    waiting: Mutex<HashMap<u32, usize>>,
+}
+
+/// A request of a user's that waits, until this is dropped.
+struct Waits {
+    locks: Arc<Locks>,
+    user: u32,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let mut waiting = self.locks.waiting();
+        if let Some(count) = waiting.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// The longest pause where so many wait.
+fn longest_pause(waiting: usize) -> Duration {
+    PAUSES.1 * u32::try_from(waiting.div_ceil(CROWD).max(1)).unwrap_or(u32::MAX)
 }
 
 fn record(range: Range) -> Result<libc::flock, Errno> {
@@ -184,20 +210,35 @@ impl Locks {
         if set != Err(Errno::AGAIN) {
             return then(set);
         }
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let Some(waits) = self.begin_waiting(open.session.who.uid) else {
             return then(Err(Errno::NOLCK));
-        }
-        let (locks, open) = (self.clone(), open.clone());
+        };
+        let open = open.clone();
         let wait = move || {
-            let got = locks.wait(&open, through, owner, range, thread);
-            locks.waiting.fetch_sub(1, Ordering::Relaxed);
+            let got = waits.locks.wait(&open, through, owner, range, thread);
+            drop(waits);
             then(got);
         };
         // Where there may be no further thread, the request is answered as its reply is dropped: EIO.
         let _ = std::thread::Builder::new()
             .name("lock".to_owned())
             .spawn(wait);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more request of a user's that waits, if he may have one more.
+    fn begin_waiting(self: &Arc<Self>, user: u32) -> Option<Waits> {
+        let mut waiting = self.waiting();
+        let count = waiting.entry(user).or_default();
+        if *count >= WAITING_MAX {
+            return None;
+        }
+        *count += 1;
+        let locks = self.clone();
+        Some(Waits { locks, user })
     }
 
     fn wait(
@@ -210,6 +251,7 @@ impl Locks {
     ) -> Result<(), Errno> {
         let mut pause = PAUSES.0;
         loop {
+            let longest = longest_pause(self.waiting().values().sum());
             // Its file may have gone and come again meanwhile.
             let file = self.file(open, through, owner, range)?;
             let files = self.files();
@@ -224,7 +266,7 @@ impl Locks {
             let waited = self.given_up.wait_timeout(files, pause);
             let (_files, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             pause = match waited.timed_out() {
-                true => (2 * pause).min(PAUSES.1),
+                true => (2 * pause).min(longest),
                 false => PAUSES.0,
             };
         }
@@ -338,6 +380,21 @@ mod tests {
             );
         }
         assert!(!is_signalled(std::process::id()));
+    }
+
+    #[test]
+    fn no_user_waits_for_so_many_that_others_cannot() {
+        let locks = Arc::new(Locks::default());
+        let one = |user| locks.begin_waiting(user);
+        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| one(1001)).collect();
+        assert!(waiting.iter().all(Option::is_some));
+        assert!(one(1001).is_none() && one(1002).is_some());
+        waiting.truncate(1);
+        assert!(one(1001).is_some());
+        drop(waiting);
+        assert!(locks.waiting().is_empty());
+        let pauses = [0, 1, CROWD, CROWD + 1, 20 * CROWD].map(longest_pause);
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [16, 16, 16, 32, 320]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::helper;
 use crate::options::MountOptions;
 use crate::point::{self, KIND};
 use crate::requests::Requests;
-use crate::users::Users;
+use crate::users::{IDLE, Users};
 use arckfs::{ConnectOptions, Errno};
 use fuser::{Config, Session, SessionACL};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 /// Threads that serve, at least: a request may wait for a fold, and others are not to wait for it.
@@ -138,7 +138,13 @@ impl Mounted {
             let _ = point::detach_one(path, here);
             failed(error)
         })?;
-        let served = match told.recv() {
+        let word = loop {
+            match told.recv_timeout(IDLE) {
+                Err(RecvTimeoutError::Timeout) => users.end_idle(IDLE),
+                word => break word,
+            }
+        };
+        let served = match word {
             Ok(Word::Served(served)) => served,
             // Somebody may have something open there, for as long as he likes.
             Ok(Word::End) => match told.recv_timeout(GRACE) {

@@ -8,17 +8,22 @@
 //! * A session that its controller has ended is followed by another one, for what is asked for from then on; what was
 //!   open in it stays with it.
 //! * A process that is not root has one session, its own user's, and serves nobody else.
+//! * A session that nobody has used for [`IDLE`], and by which nothing is open, ends, but for that of the process's own
+//!   user: who has left keeps neither memory here nor inodes from others.
 
 use crate::identity::{self, Who};
 use arckfs::{ConnectOptions, Errno, FileSystem};
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// For so long the groups of a process are not asked for again.
 const KNOWN: Duration = Duration::from_secs(1);
+/// A session that nobody has used for so long is of somebody who has left.
+pub const IDLE: Duration = Duration::from_secs(60);
 /// Processes that are known at most; then those of long ago are forgotten.
 const KNOWN_MAX: usize = 4096;
 /// Groups of a user that are asked of the user database.
@@ -31,6 +36,8 @@ pub struct Session {
     /// Whether threads have to become him.
     is_to_be_become: bool,
     gate: Arc<Gate>,
+    /// When it was last asked for, in milliseconds since the mount began.
+    used: AtomicU64,
 }
 
 /// Whether requests are still served: held by each while it is at work.
@@ -75,6 +82,7 @@ pub struct Users {
     options: ConnectOptions,
     own: Arc<Who>,
     is_root: bool,
+    began: Instant,
     /// One place for each user, in which his session is made by one thread while others wait.
     sessions: Mutex<HashMap<Arc<Who>, Place>>,
     known: Mutex<HashMap<Caller, (Instant, Arc<Session>)>>,
@@ -99,6 +107,7 @@ impl Users {
             who: own.clone(),
             is_to_be_become: users.is_root,
             gate: users.gate.clone(),
+            used: AtomicU64::new(0),
         });
         lock(&users.sessions).insert(own, Arc::new(Mutex::new(Some(session))));
         Ok(users)
@@ -110,6 +119,7 @@ impl Users {
         Users {
             options,
             is_root: own.uid == 0,
+            began: Instant::now(),
             sessions: Mutex::default(),
             known: Mutex::default(),
             own,
@@ -137,6 +147,7 @@ impl Users {
             && now < *until
             && !session.fs.is_lost()
         {
+            self.note_used(session);
             return Ok(session.clone());
         }
         identity::become_root()?;
@@ -155,6 +166,7 @@ impl Users {
         let mut place = lock(&place);
         // A controller that ended in order has ended its sessions; the next one makes others.
         if let Some(session) = place.as_ref().filter(|session| !session.fs.is_lost()) {
+            self.note_used(session);
             return Ok(session.clone());
         }
         if self.is_root {
@@ -171,9 +183,51 @@ impl Users {
             who: who.clone(),
             is_to_be_become: self.is_root,
             gate: self.gate.clone(),
+            used: AtomicU64::new(self.now()),
         });
         *place = Some(session.clone());
         Ok(session)
+    }
+
+    /// Milliseconds since the mount began.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn note_used(&self, session: &Session) {
+        session.used.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Ends the sessions that nobody has used for so long, and by which nothing is open: what they have done is folded.
+    /// Blocks for that; who comes back meanwhile waits for it, and has a new session then.
+    pub fn end_idle(&self, idle: Duration) {
+        let now = Instant::now();
+        lock(&self.known).retain(|_, (until, _)| now < *until);
+        let idle = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        let places: Vec<(Arc<Who>, Place)> = lock(&self.sessions)
+            .iter()
+            .filter(|(who, _)| **who != self.own)
+            .map(|(who, place)| (who.clone(), place.clone()))
+            .collect();
+        for (who, place) in places {
+            let mut of_user = lock(&place);
+            // What is open has it, and who is being served. Nobody gets it but from this place.
+            let is_idle = |session: &Arc<Session>| {
+                Arc::strong_count(session) == 1
+                    && self
+                        .now()
+                        .saturating_sub(session.used.load(Ordering::Relaxed))
+                        >= idle
+            };
+            if let Some(session) = of_user.take_if(|session| is_idle(session)) {
+                session.fs.end();
+                let mut sessions = lock(&self.sessions);
+                // Who has come meanwhile waits for this place, and fills it.
+                if Arc::strong_count(&place) == 2 {
+                    sessions.remove(&who);
+                }
+            }
+        }
     }
 
     /// Ends all sessions, when no request is at work any more: what they have done is folded. Blocks.
@@ -248,6 +302,51 @@ fn groups_of_user(uid: u32, gid: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arck_controller::Options;
+    use arck_test_pool::TestPool;
+    use arckfs::At;
+
+    /// As root: of three users one has left, one has a file open, and one is the mount's own.
+    #[test]
+    fn who_has_left_has_no_session() {
+        let options = Options {
+            shared: true,
+            ..Options::default()
+        };
+        let pool = TestPool::with_options(64 << 20, options);
+        let users = Users::waiting(ConnectOptions {
+            pool: pool.path(),
+            mount: b"/arck".to_vec(),
+            group: Vec::new(),
+        });
+        assert!(users.serves_others(), "this test is root's");
+        let of = |uid| users.session_of(&Arc::new(Who::new(uid, uid, vec![uid])));
+        let count = || lock(&users.sessions).len();
+        let own = users.session_of(&users.own).map(drop);
+        own.expect("its own session");
+        let staying = of(1001).expect("a session");
+        for uid in [1002, 1003] {
+            let session = of(uid).expect("a session");
+            let entered = session.enter().expect("his file system");
+            entered.stat(At::Root, b"", 0).expect("the root");
+        }
+        assert_eq!(count(), 4);
+        users.end_idle(IDLE);
+        assert_eq!(count(), 4, "they have just been here");
+        users.end_idle(Duration::ZERO);
+        assert_eq!(count(), 2, "of who has left nothing is left");
+        staying.enter().expect("his file system");
+        // Whoever comes back is served.
+        let again = of(1002).expect("a session");
+        let entered = again.enter().expect("his file system");
+        entered.stat(At::Root, b"", 0).expect("the root");
+        drop(entered);
+        drop((staying, again));
+        users.end_idle(Duration::ZERO);
+        assert_eq!(count(), 1);
+        identity::become_root().expect("root again");
+        users.end();
+    }
 
     #[test]
     fn groups_are_told_only_of_who_has_the_ids() {

@@ -129,7 +129,7 @@ fn what_is_folded_and_moved_at_once_leaks_nothing() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let header = test.header(file);
-    let (segment, _) = test.core.grant_segment(ann).unwrap();
+    let (segment, _) = test.core.grant_segment(ann, false).unwrap();
     let written = test.core.sessions.state.pool.geometry().first_page(segment);
     let ownership_epoch = header.ownership.epoch();
     let mut branch = StoredBranch::unchanged(file, header.generation, ownership_epoch, header.fold);
@@ -184,7 +184,7 @@ fn what_is_folded_with_a_move_is_within_the_class_too() {
     }
     let header = test.header(file);
     assert_eq!(header.ownership.session(), ann);
-    let (segment, _) = test.core.grant_segment(ann).unwrap();
+    let (segment, _) = test.core.grant_segment(ann, false).unwrap();
     let written = test.core.sessions.state.pool.geometry().first_page(segment);
     let ownership_epoch = header.ownership.epoch();
     let mut branch = StoredBranch::unchanged(file, header.generation, ownership_epoch, header.fold);

@@ -164,7 +164,7 @@ mod tests {
         let others: Vec<_> = (1002..1020).map(|uid| test.session(uid, &[uid])).collect();
         let fill = |test: &mut TestCore| {
             for &other in &others {
-                while test.core.grant_segment(other).is_ok() {}
+                while test.core.grant_segment(other, false).is_ok() {}
             }
         };
         fill(&mut test);

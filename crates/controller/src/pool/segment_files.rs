@@ -147,6 +147,13 @@ impl Pool {
         }
     }
 
+    /// Makes a piece of a file for a segment, for somebody who waits for one; true if one is there by that.
+    pub fn make_piece(&self) -> bool {
+        let length = self.geometry().segment_size;
+        self.spares()
+            .make_piece(self.directory(), layout::SEGMENTS, length)
+    }
+
     /// Has files made ahead of their need, where that takes long; so many segments are free.
     pub fn order_spares(&self, lacking: u32) {
         if self.durability() == Durability::Volatile {
@@ -237,7 +244,7 @@ mod tests {
         // One user takes all; what he leaves goes to another, and to classes.
         let ann = test.session(1001, &[1001]);
         let mut segments = Vec::new();
-        while let Ok((segment, _)) = test.core.grant_segment(ann) {
+        while let Ok((segment, _)) = test.core.grant_segment(ann, false) {
             segments.push(segment);
         }
         test.core.owners().end_session(ann, libc::ESHUTDOWN);
@@ -248,7 +255,7 @@ mod tests {
         };
         let before: Vec<u64> = segments.iter().map(|&segment| file(segment)).collect();
         let bob = test.session(1002, &[1002]);
-        test.core.grant_segment(bob).unwrap();
+        test.core.grant_segment(bob, false).unwrap();
         let after: Vec<u64> = segments.iter().map(|&segment| file(segment)).collect();
         assert_ne!(before, after, "no segment was made anew");
         let given = |kind| {

@@ -34,12 +34,21 @@ const SPARES: u32 = 3;
 const PLENTY: u64 = 16;
 /// Files in use that wait to have their pages put together.
 const GATHERED_MAX: usize = 64;
+/// Bytes that who waits makes at once: for so long he serves nobody else. Some huge pages where there are any.
+const PIECE: u64 = 256 << 10;
 /// So long the thread is waited for.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// See the module's head.
 #[derive(Default)]
-pub struct SpareFiles(Maker, HugePages);
+pub struct SpareFiles {
+    maker: Maker,
+    huge_pages: HugePages,
+    told: Told,
+}
+
+/// Called by the thread when a file is made, and when it has ended.
+type Told = Option<Arc<dyn Fn() + Send + Sync>>;
 
 #[derive(Default)]
 enum Maker {
@@ -50,6 +59,10 @@ enum Maker {
         /// Orders to gather that are not done.
         gathered: Arc<AtomicUsize>,
         made: Receiver<OwnedFd>,
+        /// Made, and not fetched.
+        ready: VecDeque<OwnedFd>,
+        /// One that who waits makes himself, a piece at a time, and how much of it is there.
+        piecemeal: Option<(OwnedFd, u64)>,
         /// Orders given, less files fetched.
         under_way: u32,
         /// Told to the thread: whatever it is making is not wanted.
@@ -68,14 +81,8 @@ enum Order {
     Gather(OwnedFd),
 }
 
-/// A file of this length without a name in the folder of `path`.
-fn make(
-    folder: &OwnedFd,
-    path: &str,
-    length: u64,
-    huge_pages: &HugePages,
-    stop: &AtomicBool,
-) -> Result<OwnedFd, Errno> {
+/// A file of this length without a name in the folder of `path`, with nothing in it.
+fn begin(folder: &OwnedFd, path: &str, length: u64) -> Result<OwnedFd, Errno> {
     let system = rustix::fs::fstatvfs(folder)?;
     if system.f_bavail.saturating_mul(system.f_frsize) < length * PLENTY {
         return Err(Errno::NOSPC);
@@ -84,7 +91,6 @@ fn make(
     let file = rustix::fs::openat(folder, path, flags, Mode::RUSR | Mode::WUSR)?;
     // A huge page is had of what is within the file.
     rustix::fs::ftruncate(&file, length)?;
-    huge_pages.fill(&file, 0, 0..length, stop)?;
     Ok(file)
 }
 
@@ -98,24 +104,55 @@ fn open_to_read(file: &OwnedFd) -> Result<OwnedFd, Errno> {
 impl SpareFiles {
     /// Those that the spares are made of.
     pub fn huge_pages(&self) -> HugePages {
-        self.1.clone()
+        self.huge_pages.clone()
+    }
+
+    /// Has this called, by the thread, when a file is made or none will be any more: from the next start of
+    /// the thread on, which is before the first file.
+    pub fn tell(&mut self, told: impl Fn() + Send + Sync + 'static) {
+        self.told = Some(Arc::new(told));
+    }
+
+    /// Whether a file is being made, and none is ready: who can wait has it sooner than one of his own. Never, where
+    /// nobody is [told](SpareFiles::tell). Does not block.
+    pub fn is_coming(&mut self) -> bool {
+        let Maker::Works {
+            made,
+            ready,
+            under_way,
+            ..
+        } = &mut self.maker
+        else {
+            return false;
+        };
+        if ready.is_empty() {
+            match made.try_recv() {
+                Ok(file) => ready.push_back(file),
+                Err(TryRecvError::Empty) => return *under_way != 0 && self.told.is_some(),
+                Err(TryRecvError::Disconnected) => {
+                    self.give_up();
+                }
+            }
+        }
+        false
     }
 
     /// Sees to it that there are spares, if so many segments are free.
     pub fn order(&mut self, directory: &OwnedFd, path: &'static str, length: u64, lacking: u32) {
-        if let Maker::None = self.0
+        if let Maker::None = self.maker
             && lacking != 0
         {
-            self.0 = start(directory, path, length, &self.1).unwrap_or(Maker::Failed);
+            self.start(directory, path, length);
         }
         if let Maker::Works {
             orders,
             made,
+            ready,
             under_way,
             ..
-        } = &mut self.0
+        } = &mut self.maker
         {
-            while *under_way > lacking && made.try_recv().is_ok() {
+            while *under_way > lacking && (ready.pop_front().is_some() || made.try_recv().is_ok()) {
                 *under_way -= 1;
             }
             while *under_way < SPARES.min(lacking) && orders.send(Order::Make).is_ok() {
@@ -127,12 +164,12 @@ impl SpareFiles {
     /// Has the pages of a segment's file put together into huge ones some time soon, unless many wait for
     /// that already, or there was no room.
     pub fn gather(&mut self, file: &OwnedFd, directory: &OwnedFd, path: &'static str, length: u64) {
-        if let Maker::None = self.0 {
-            self.0 = start(directory, path, length, &self.1).unwrap_or(Maker::Failed);
+        if let Maker::None = self.maker {
+            self.start(directory, path, length);
         }
         if let Maker::Works {
             orders, gathered, ..
-        } = &self.0
+        } = &self.maker
             && gathered.load(Ordering::Relaxed) < GATHERED_MAX
             && let Ok(file) = open_to_read(file)
         {
@@ -145,12 +182,15 @@ impl SpareFiles {
     /// A spare, if one is ready. Does not block.
     pub fn take(&mut self) -> Option<OwnedFd> {
         let Maker::Works {
-            made, under_way, ..
-        } = &mut self.0
+            made,
+            ready,
+            under_way,
+            ..
+        } = &mut self.maker
         else {
             return None;
         };
-        match made.try_recv() {
+        match ready.pop_front().map_or_else(|| made.try_recv(), Ok) {
             Ok(file) => {
                 *under_way -= 1;
                 Some(file)
@@ -163,6 +203,41 @@ impl SpareFiles {
         }
     }
 
+    /// Makes a piece of one more file, of the length that all have, beside the thread: for who waits and has nothing else
+    /// to do. True if one is done by that.
+    pub fn make_piece(&mut self, directory: &OwnedFd, path: &str, length: u64) -> bool {
+        let Maker::Works {
+            ready,
+            piecemeal,
+            under_way,
+            ..
+        } = &mut self.maker
+        else {
+            return false;
+        };
+        let (file, at) = match piecemeal.take() {
+            Some(begun) => begun,
+            None => match begin(directory, path, length) {
+                Ok(file) => (file, 0),
+                Err(_) => return false,
+            },
+        };
+        let end = (at + PIECE).min(length);
+        let never = AtomicBool::new(false);
+        if self.huge_pages.fill(&file, 0, at..end, &never).is_err() {
+            // Where there is no room the thread finds that out, too.
+            return false;
+        }
+        match end < length {
+            true => *piecemeal = Some((file, end)),
+            false => {
+                ready.push_back(file);
+                *under_way += 1;
+            }
+        }
+        end == length
+    }
+
     /// Lets go of the spares, for good: there is no room for them. False if none can have been there.
     /// Waits for the thread, which at most puts pages of one file together still.
     pub fn give_up(&mut self) -> bool {
@@ -172,7 +247,7 @@ impl SpareFiles {
             stop,
             ended,
             ..
-        } = std::mem::replace(&mut self.0, Maker::Failed)
+        } = std::mem::replace(&mut self.maker, Maker::Failed)
         else {
             return false;
         };
@@ -180,6 +255,29 @@ impl SpareFiles {
         drop((orders, made));
         let _ = ended.recv_timeout(LONGEST);
         true
+    }
+
+    fn start(&mut self, directory: &OwnedFd, path: &'static str, length: u64) {
+        let told = self.told.clone();
+        let maker = start(directory, path, length, &self.huge_pages, told);
+        self.maker = maker.unwrap_or(Maker::Failed);
+    }
+}
+
+/// Tells whoever waits when it is dropped.
+struct Tells(Told);
+
+impl Tells {
+    fn tell(&self) {
+        if let Some(told) = &self.0 {
+            told();
+        }
+    }
+}
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        self.tell();
     }
 }
 
@@ -189,6 +287,7 @@ fn start(
     path: &'static str,
     length: u64,
     huge_pages: &HugePages,
+    tells: Told,
 ) -> Result<Maker, Errno> {
     let huge_pages = huge_pages.clone();
     let folder = rustix::io::fcntl_dupfd_cloexec(directory, 0)?;
@@ -202,7 +301,8 @@ fn start(
     std::thread::Builder::new()
         .name("arck-spares".into())
         .spawn(move || {
-            // Dropped after all files.
+            // Dropped after all files, and told of then.
+            let tells = Tells(tells);
             let _ends: Sender<()> = ends;
             let (sender, ordered, folder) = (sender, ordered, folder);
             let mut later = VecDeque::new();
@@ -214,12 +314,16 @@ fn start(
                 };
                 match order {
                     Ok(Order::Make) => {
-                        let Ok(file) = make(&folder, path, length, &huge_pages, &told) else {
+                        let Ok(file) = begin(&folder, path, length) else {
                             return;
                         };
+                        if huge_pages.fill(&file, 0, 0..length, &told).is_err() {
+                            return;
+                        }
                         if sender.send(file).is_err() {
                             return;
                         }
+                        tells.tell();
                     }
                     Ok(Order::Gather(file)) => later.push_back(file),
                     Err(TryRecvError::Empty) => {
@@ -237,6 +341,8 @@ fn start(
         orders,
         gathered,
         made,
+        ready: VecDeque::new(),
+        piecemeal: None,
         under_way: 0,
         stop,
         ended,
@@ -287,7 +393,7 @@ mod tests {
         let mut spares = SpareFiles::default();
         assert!(spares.take().is_none());
         spares.order(&directory, ".", length, 0);
-        assert!(matches!(spares.0, Maker::None), "none is lacking");
+        assert!(matches!(spares.maker, Maker::None), "none is lacking");
         spares.order(&directory, ".", length, 2);
         let (one, two) = (wait(&mut spares), wait(&mut spares));
         assert!(spares.take().is_none(), "more than are lacking");
@@ -305,6 +411,59 @@ mod tests {
         assert!(!spares.give_up());
         spares.order(&directory, ".", length, 9);
         assert!(spares.take().is_none());
+    }
+
+    /// Whoever waits is told of each file, and of the end of the thread; without anybody to tell nobody waits.
+    #[test]
+    fn who_waits_is_told_when_a_file_is_made() {
+        let length = (ZEROES * 3) as u64;
+        let (_place, directory) = folder("/dev/shm");
+        let mut untold = SpareFiles::default();
+        untold.order(&directory, ".", length, 1);
+        assert!(!untold.is_coming(), "nobody would tell");
+        let mut spares = SpareFiles::default();
+        let (telling, told) = channel();
+        spares.tell(move || telling.send(()).unwrap_or_default());
+        assert!(!spares.is_coming(), "nobody makes any");
+        spares.order(&directory, ".", length, 2);
+        for left in [1, 0] {
+            told.recv_timeout(Duration::from_secs(20)).expect("a file");
+            assert!(!spares.is_coming(), "one is there");
+            assert!(spares.take().is_some());
+            assert!(left != 0 || !spares.is_coming(), "none is made any more");
+        }
+        assert!(spares.give_up());
+        told.recv_timeout(Duration::from_secs(20)).expect("the end");
+        assert!(!spares.is_coming());
+    }
+
+    /// What is made a piece at a time is as whole as what the thread makes, and counts with it.
+    #[test]
+    fn files_are_made_piece_by_piece_beside_the_thread() {
+        let length = PIECE * 2 + 4096;
+        let (_place, directory) = folder("/dev/shm");
+        let mut spares = SpareFiles::default();
+        assert!(!spares.make_piece(&directory, ".", length), "not begun");
+        spares.order(&directory, ".", length, 1);
+        let thread = wait(&mut spares);
+        let done: Vec<bool> = (0..6)
+            .map(|_| spares.make_piece(&directory, ".", length))
+            .collect();
+        assert_eq!(done, [false, false, true, false, false, true]);
+        for file in [thread, wait(&mut spares), wait(&mut spares)] {
+            assert_eq!(bytes(&file), (length, length));
+        }
+        assert!(spares.take().is_none());
+        spares.make_piece(&directory, ".", length);
+        assert!(spares.give_up());
+        assert!(!spares.make_piece(&directory, ".", length), "given up");
+    }
+
+    /// How long a file is, and how much of it is allocated.
+    fn bytes(file: &OwnedFd) -> (u64, u64) {
+        let status = rustix::fs::fstat(file).unwrap();
+        let (size, blocks) = (status.st_size as u64, status.st_blocks as u64);
+        (size, blocks * 512)
     }
 
     /// How much of a file's mapping huge pages make up, in bytes.
@@ -369,7 +528,7 @@ mod tests {
         assert!(comes_true(|| {
             let mut spares = SpareFiles::default();
             spares.gather(&used, &directory, ".", length);
-            let Maker::Works { gathered, .. } = &spares.0 else {
+            let Maker::Works { gathered, .. } = &spares.maker else {
                 panic!("nobody works");
             };
             let is_done = || gathered.load(Ordering::Relaxed) == 0;
@@ -394,7 +553,7 @@ mod tests {
         let mut spares = SpareFiles::default();
         spares.order(&directory, "absent", 4096, 1);
         let since = Instant::now();
-        while !matches!(spares.0, Maker::Failed) {
+        while !matches!(spares.maker, Maker::Failed) {
             assert!(spares.take().is_none());
             assert!(since.elapsed() < Duration::from_secs(20), "still hoping");
         }

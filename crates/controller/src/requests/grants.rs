@@ -64,10 +64,11 @@ impl Core {
         Reply::Now(Response::Done)
     }
 
-    /// Grants a data segment, read-write. ENOSPC.
+    /// Grants a data segment, read-write. ENOSPC; INPROGRESS, if the session `may_wait`, while a file is being made.
     pub fn grant_segment(
         &mut self,
         session: SessionNumber,
+        may_wait: bool,
     ) -> Result<(arck_core_state::SegmentNumber, rustix::fd::OwnedFd), Errno> {
         let pages = self.sessions.state.pool.geometry().pages_per_segment();
         match self.sessions.state.space.has_segment_for_data() {
@@ -93,10 +94,14 @@ impl Core {
         let is_class = state.space.shared && !state.is_privileged(&session.credentials);
         let class = is_class.then(|| Class::only(uid));
         let label = state.label(class.as_ref());
-        let segment =
-            state
-                .space
-                .find_data_segment(&state.pool, session.number, uid, label, kept)?;
+        let segment = state.space.find_data_segment(
+            &state.pool,
+            session.number,
+            uid,
+            label,
+            kept,
+            may_wait,
+        )?;
         let file = state.pool.open_segment(segment, rustix::fs::OFlags::RDWR)?;
         let number = session.number;
         self.sessions.lend_segment(number, uid, segment);

@@ -97,6 +97,10 @@ impl Service {
         {
             return;
         }
+        if call == Call::GrantSegment {
+            // Nothing comes with it.
+            return self.grant_when_ready(token);
+        }
         let closings = self.core.places.closings.last();
         let since = Instant::now();
         let called = self.call(token, &call, &received);
@@ -267,13 +271,8 @@ impl Service {
                     .map_err(said("a segment cannot be mapped"))?;
                 Ok((Answer::Segments(segments.clone()), descriptors))
             }
-            Call::GrantSegment => {
-                let (segment, file) = self
-                    .core
-                    .grant_segment(need?)
-                    .map_err(said("no segment can be granted"))?;
-                Ok((Answer::Segments(vec![segment]), vec![file]))
-            }
+            // Answered before it comes here.
+            Call::GrantSegment => Err((Errno::PROTO, String::new())),
             Call::ReadPiece {
                 inode,
                 generation,

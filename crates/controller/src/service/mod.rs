@@ -13,6 +13,7 @@ mod departed;
 mod doorbells;
 mod endings;
 mod ends;
+mod granting;
 mod greetings;
 mod held;
 mod held_back;
@@ -25,6 +26,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::requests::by_message::Piece;
 use crate::service::ends::Endings;
+use crate::service::granting::WaitingGrant;
 use crate::service::greetings::Joining;
 use crate::service::held_back::Waiting;
 use crate::service::listener::{Sender, bind_socket, spare};
@@ -122,6 +124,7 @@ pub struct Service {
     next_token: u64,
     deferred: Vec<Deferred>,
     held: Vec<Waiting>,
+    grants: Vec<WaitingGrant>,
     joining: Joining,
     shares: Shares,
     endings: Endings,
@@ -149,6 +152,9 @@ impl Service {
         let listener = bind_socket(&core.sessions.state.pool, core.sessions.options.shared)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         let outgrown = core.sessions.lookout.notice();
+        let told = core.sessions.workers.clone();
+        let pool = &core.sessions.state.pool;
+        pool.spares().tell(move || told.note());
         let workers = core.sessions.workers.notice();
         let watched = [
             (listener.as_fd(), LISTENER),
@@ -171,6 +177,7 @@ impl Service {
             next_token: FIRST_TOKEN,
             deferred: Vec::new(),
             held: Vec::new(),
+            grants: Vec::new(),
             joining: Joining::default(),
             shares: Shares::default(),
             endings: Endings::default(),
@@ -208,6 +215,7 @@ impl Service {
             busy |= self.core.freeing().free_slice();
             busy |= self.end_some();
             self.answer_held();
+            busy |= self.answer_grants();
             if busy {
                 self.last_request = Instant::now();
             }

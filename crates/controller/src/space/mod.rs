@@ -6,6 +6,7 @@
 //! * What the verified state refers to is not free, and what a change has freed is free only when that change
 //!   is durable.
 
+mod data_segments;
 pub mod free_pages;
 pub mod free_set;
 pub mod granted;

@@ -16,7 +16,7 @@ use crate::pool::files::{Pool, punched, resized};
 use crate::pool::reach::is_out_of_reach;
 use crate::space::granted::Granted;
 use crate::threads::workers::Workers;
-use arck_controller_state::segments::{CONTROLLER, FOREIGN, STALE, SegmentEntry, SegmentKind};
+use arck_controller_state::segments::{CONTROLLER, STALE, SegmentEntry, SegmentKind};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, cast};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -53,7 +53,7 @@ pub struct Space {
     cursor: u64,
     /// No segment below this one is free.
     first_free: SegmentNumber,
-    free_segments: u32,
+    pub(super) free_segments: u32,
     granted: Granted,
     /// Free pages of metadata segments of *nobody*: those of a class are of use to it alone.
     metadata_free: u64,
@@ -62,7 +62,7 @@ pub struct Space {
     /// Of each segment, how many sessions were sent it read-only and are still there.
     pub sent: Vec<u32>,
     /// The session that gave a segment back last, as long as nobody has got it since.
-    given_back: HashMap<SegmentNumber, SessionNumber>,
+    pub(super) given_back: HashMap<SegmentNumber, SessionNumber>,
     /// There are other users than root and the pool's: see [`crate::state::classes`].
     pub shared: bool,
     /// Segments with pages that cannot be emptied yet: they go to nobody.
@@ -382,11 +382,7 @@ impl Space {
         kind: SegmentKind,
         kept: u64,
     ) -> Result<SegmentNumber, Errno> {
-        let left = self
-            .metadata_headroom()
-            .saturating_sub(self.geometry.pages_per_segment());
-        let may_take_free =
-            kind == SegmentKind::Metadata || (self.has_segment_for_data() && left >= kept);
+        let may_take_free = kind == SegmentKind::Metadata || self.may_take_for_data(kept);
         if may_take_free && let Some(segment) = self.take_free(pool)? {
             return Ok(segment);
         }
@@ -405,10 +401,26 @@ impl Space {
         Err(Errno::NOSPC)
     }
 
+    /// Whether a free segment may be taken for data, so that `kept` pages are left for metadata.
+    fn may_take_for_data(&self, kept: u64) -> bool {
+        let headroom = self.metadata_headroom();
+        let left = headroom.saturating_sub(self.geometry.pages_per_segment());
+        self.has_segment_for_data() && left >= kept
+    }
+
+    fn next_free(&self) -> Option<SegmentNumber> {
+        (self.first_free..self.geometry.segment_count)
+            .find(|&segment| self.kind(segment) == SegmentKind::Free)
+    }
+
+    /// The free segment that [`Space::find_segment`] would take for data.
+    pub(super) fn next_free_for_data(&self, kept: u64) -> Option<SegmentNumber> {
+        self.may_take_for_data(kept).then(|| self.next_free())?
+    }
+
     /// A free segment with its backing allocated, if there is one. ENOSPC.
     fn take_free(&mut self, pool: &Pool) -> Result<Option<SegmentNumber>, Errno> {
-        let mut free = self.first_free..self.geometry.segment_count;
-        let Some(segment) = free.find(|&segment| self.kind(segment) == SegmentKind::Free) else {
+        let Some(segment) = self.next_free() else {
             return Ok(None);
         };
         self.first_free = segment;
@@ -447,7 +459,7 @@ impl Space {
 
     /// Whether no session looks at an empty segment that is to become another's: then its file
     /// can be another one.
-    fn may_be_renewed(&self, segment: SegmentNumber) -> bool {
+    pub(super) fn may_be_renewed(&self, segment: SegmentNumber) -> bool {
         !self.shared || self.sent[segment as usize] == 0
     }
 
@@ -460,66 +472,11 @@ impl Space {
         }
     }
 
-    /// A segment for a session's data: an ownerless one of the same user and class that is at
-    /// least half free, else a new one that leaves `kept` pages for metadata, else any ownerless
-    /// one with free pages. ENOSPC. Only what `session` gave back itself may still be written by
-    /// somebody, by another of its processes, say.
-    pub fn find_data_segment(
-        &mut self,
-        pool: &Pool,
-        session: SessionNumber,
-        uid: u32,
-        label: u32,
-        kept: u64,
-    ) -> Result<SegmentNumber, Errno> {
-        self.forget_finished();
-        let all = cast::low(self.geometry.pages_per_segment());
-        let is_same = |entry: &SegmentEntry| {
-            entry.uid == uid && entry.class == label && entry.flags & FOREIGN == 0
-        };
-        let mut candidates: Vec<(u32, SegmentNumber)> = (0..self.geometry.segment_count)
-            .filter(|&segment| self.is_adoptable(segment))
-            .map(|segment| (self.used_in[segment as usize], segment))
-            .filter(|&(used, segment)| {
-                let same = is_same(&self.segments[segment as usize]);
-                used < all && (same || (used == 0 && self.may_be_renewed(segment)))
-            })
-            .collect();
-        candidates.sort_unstable();
-        let (roomy, tight): (Vec<_>, Vec<_>) = candidates
-            .into_iter()
-            .partition(|&(used, _)| used <= all / 2);
-        for (used, segment) in roomy {
-            let same = is_same(&self.segments[segment as usize]);
-            let had_it = same && self.given_back.get(&segment) == Some(&session);
-            if had_it || is_out_of_reach(pool, segment) {
-                match self.make_ready(pool, segment, used, same) {
-                    // Whoever pinned its pages keeps it, or its file is gone: another one.
-                    Err(Errno::AGAIN | Errno::IO) => {}
-                    other => return other.map(|()| segment),
-                }
-            }
-        }
-        match self.find_segment(pool, SegmentKind::Data, kept) {
-            Err(Errno::NOSPC) => {}
-            other => return other,
-        }
-        for (used, segment) in tight {
-            if is_out_of_reach(pool, segment) {
-                match self.make_ready(pool, segment, used, true) {
-                    Err(Errno::AGAIN | Errno::IO) => {}
-                    other => return other.map(|()| segment),
-                }
-            }
-        }
-        Err(Errno::NOSPC)
-    }
-
     /// Makes a segment whole that had an owner and is out of reach: of its length and allocated,
     /// whatever the owner did to the file. Where it goes to another user or class (it is not the
     /// `same`), leftovers, and what pinned pages (which leases say nothing of) might still write,
     /// are gone first.
-    fn make_ready(
+    pub(super) fn make_ready(
         &mut self,
         pool: &Pool,
         segment: SegmentNumber,

@@ -119,6 +119,11 @@ impl Workers {
         self.1.count.load(Ordering::Acquire)
     }
 
+    /// As if one had ended: something else that is waited for has come.
+    pub fn note(&self) {
+        self.1.note();
+    }
+
     /// Readable once one has ended, until it is read. `None`: there are no descriptors left.
     pub fn notice(&self) -> Option<BorrowedFd<'_>> {
         self.1.notice.as_ref().map(AsFd::as_fd)

@@ -26,6 +26,8 @@ use zerocopy::IntoBytes;
 const MANY: usize = 1 << 17;
 /// Descriptors that the controller has at most for a few sessions.
 const FEW_DESCRIPTORS: usize = 100;
+/// Packets sent before any answer is read: few enough for the socket.
+const MANY_AT_ONCE: usize = 12;
 const GIVEN_BACK: &str = "all is given back";
 const CLOSED: &str = "connection closed";
 pub const ANSWERED: &str = "everybody is answered";
@@ -231,6 +233,31 @@ pub const ATTACKS: &[Attack] = &[
         }
     })
     .when_full(),
+    case(
+        "exhaust",
+        "asks for segments without waiting for any",
+        ANSWERED,
+        |a| {
+            let mut packet = [0; MESSAGE_MAX];
+            let length = Call::GrantSegment.encode(&mut packet).expect("room");
+            for _ in 0..MANY_AT_ONCE {
+                send(a.socket.as_fd(), &packet[..length], &[]).expect("sent");
+            }
+            for _ in 0..MANY_AT_ONCE {
+                let (length, files) =
+                    receive(a.socket.as_fd(), &mut packet).expect("an answer to each");
+                match Answer::decode(&packet[..length]) {
+                    Ok(Answer::Segments(granted)) => {
+                        assert_eq!((granted.len(), files.len()), (1, 1));
+                    }
+                    // One waits, and this one came meanwhile; or there are no more.
+                    Ok(Answer::Error(libc::EALREADY | libc::ENOSPC, _)) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            ANSWERED.into()
+        },
+    ),
     case(
         "exhaust",
         "grows its arena beyond its span",
