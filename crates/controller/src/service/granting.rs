@@ -11,6 +11,7 @@
 
 use super::Service;
 use crate::service::calls::send;
+use crate::service::held_back::WaitingGrant;
 use arck_protocol::socket::Answer;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -18,15 +19,6 @@ use std::time::{Duration, Instant};
 
 /// Longer than it takes to make some files, where nobody else needs the processors.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// A grant that waits for a file.
-pub struct WaitingGrant {
-    token: u64,
-    /// Files made, and workers ended, when it was last looked at.
-    ended: u64,
-    /// Waiting has an end then.
-    due: Instant,
-}
 
 impl Service {
     /// Grants a segment to the session of a connection: now, or when its file is made.

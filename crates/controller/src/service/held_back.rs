@@ -15,6 +15,15 @@ pub struct Waiting {
     pub due: Instant,
 }
 
+/// A grant that waits for a file.
+pub struct WaitingGrant {
+    pub token: u64,
+    /// Files made, and workers ended, when it was last looked at.
+    pub ended: u64,
+    /// Waiting has an end then.
+    pub due: Instant,
+}
+
 pub enum Asker {
     Slot(SessionNumber, usize, Response),
     /// A connection, which has said goodbye.
