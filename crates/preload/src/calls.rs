@@ -15,8 +15,8 @@ mod stable;
 
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
-    attributes, control, data, extended, limits, locking, locks, mapping, names, passing, sockets,
-    transfer,
+    asynchronous, attributes, control, data, extended, limits, locking, locks, mapping, names,
+    passing, sockets, transfer,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals, stack};
@@ -222,7 +222,7 @@ calls! {
     SYS_readlinkat "readlinkat" => names::readlinkat;
     SYS_fchmodat "fchmodat" => attributes::fchmodat;
     SYS_faccessat "faccessat" => attributes::faccessat;
-    SYS_pselect6 "pselect6" => signals::pselect6,
+    SYS_pselect6 "pselect6" => signals::with_pair::<{ libc::SYS_pselect6 as usize }>,
         served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
     SYS_ppoll "ppoll" => signals::with_mask::<{ libc::SYS_ppoll as usize }, 3>,
         served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
@@ -365,18 +365,18 @@ calls! {
         refused "as io_uring_setup";
     SYS_io_uring_register "io_uring_register" => others::missing::<{ libc::SYS_io_uring_register as usize }>,
         refused "as io_uring_setup";
-    SYS_io_setup "io_setup" => others::missing::<{ libc::SYS_io_setup as usize }>,
-        refused "ENOSYS, for all files: as io_uring_setup (libc's own aio functions are threads that make ordinary calls, and are served)";
-    SYS_io_destroy "io_destroy" => others::missing::<{ libc::SYS_io_destroy as usize }>,
-        refused "as io_setup";
-    SYS_io_submit "io_submit" => others::missing::<{ libc::SYS_io_submit as usize }>,
-        refused "as io_setup";
-    SYS_io_cancel "io_cancel" => others::missing::<{ libc::SYS_io_cancel as usize }>,
-        refused "as io_setup";
-    SYS_io_getevents "io_getevents" => others::missing::<{ libc::SYS_io_getevents as usize }>,
-        refused "as io_setup";
-    SYS_io_pgetevents "io_pgetevents" => others::missing::<{ numbers::SYS_io_pgetevents as usize }>,
-        refused "as io_setup";
+    SYS_io_setup "io_setup" => asynchronous::setup,
+        served "requests on the pool are done while they are submitted, as on tmpfs; completions are the kernel's, in order with those of other files";
+    SYS_io_destroy "io_destroy" => asynchronous::destroy,
+        served "as io_setup";
+    SYS_io_submit "io_submit" => asynchronous::submit,
+        served "as io_setup";
+    SYS_io_cancel "io_cancel" => asynchronous::cancel,
+        served "as io_setup: what is done cannot be cancelled (EINVAL)";
+    SYS_io_getevents "io_getevents" => asynchronous::fetch,
+        served "as io_setup";
+    SYS_io_pgetevents "io_pgetevents" => asynchronous::fetch_masked,
+        served "as io_setup";
 }
 
 /// The call's name, for the report.

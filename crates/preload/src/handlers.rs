@@ -7,6 +7,7 @@
 //! thread replaces meanwhile is not a handler's matter: see `descriptors::replacements`, for which
 //! a handler fails with EBADF where it meets a handle that is closed.
 
+pub mod asynchronous;
 pub mod attributes;
 pub mod control;
 pub mod data;

@@ -458,23 +458,23 @@ pub unsafe fn with_mask<const NUMBER: usize, const AT: usize>(a: &Arguments) -> 
     }
 }
 
-/// `pselect6`, whose last argument points to the mask's address and size.
+/// `pselect6` and others, whose last argument points to the mask's address and size.
 ///
 /// # Safety
 /// As the system call's.
-pub unsafe fn pselect6(a: &Arguments) -> isize {
+pub unsafe fn with_pair<const NUMBER: usize>(a: &Arguments) -> isize {
     // SAFETY: the program's pointers.
     unsafe {
         let Ok([address, size]) = memory::copy_in::<[usize; 2]>(a[5]) else {
-            return raw::blocking_call(libc::SYS_pselect6 as usize, a);
+            return raw::blocking_call(NUMBER, a);
         };
         let Ok(mask) = memory::copy_in::<u64>(address) else {
-            return raw::blocking_call(libc::SYS_pselect6 as usize, a);
+            return raw::blocking_call(NUMBER, a);
         };
         let mask = without_sigsys(mask);
         let pair = [&raw const mask as usize, size];
         let mut changed = *a;
         changed[5] = pair.as_ptr() as usize;
-        raw::blocking_call(libc::SYS_pselect6 as usize, &changed)
+        raw::blocking_call(NUMBER, &changed)
     }
 }

@@ -1,9 +1,7 @@
-// What sets up io_uring and the kernel's asynchronous I/O, each in all ways that programs have, and what
-// they fall back to. Prints what each says.
+// What sets up io_uring, in all ways that programs have, and what they fall back to. Prints what each says.
 #include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libaio.h>
 #include <liburing.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,23 +33,15 @@ int main(int count, char **arguments) {
     (void)count;
     struct io_uring_params parameters = {0};
     struct io_uring ring;
-    io_context_t context = 0;
     said("syscall(io_uring_setup)", by_libc(SYS_io_uring_setup, 4, &parameters));
     said("syscall(io_uring_enter)", by_libc(SYS_io_uring_enter, -1, 0));
     said("syscall(io_uring_register)", by_libc(SYS_io_uring_register, -1, 0));
-    said("syscall(io_setup)", by_libc(SYS_io_setup, 4, &context));
     memset(&parameters, 0, sizeof parameters);
-    context = 0;
     said("own io_uring_setup", own(SYS_io_uring_setup, 4, (long)&parameters, 0, 0));
-    said("own io_setup", own(SYS_io_setup, 4, (long)&context, 0, 0));
     memset(&parameters, 0, sizeof parameters);
-    context = 0;
     said("io_uring_queue_init", io_uring_queue_init(4, &ring, 0));
     said("io_uring_queue_init_params", io_uring_queue_init_params(4, &ring, &parameters));
     printf("io_uring_get_probe: %s\n", io_uring_get_probe() ? "there" : "none");
-    said("io_setup", io_setup(4, &context));
-    context = 0;
-    said("io_queue_init", io_queue_init(4, &context));
 
     // What programs have instead: libc's threads.
     char path[4096], bytes[] = "asynchronous";

@@ -1,6 +1,6 @@
 //! What no library reaches is refused or named: never misplaced, and never waited for.
 
-use super::support::{Place, compile_as, served_by_pool, served_by_pool_at};
+use super::support::{Place, compare_with_tmpfs, compile_as, served_by_pool, served_by_pool_at};
 use arck_testkit::TestPool;
 use std::process::Command;
 
@@ -9,14 +9,10 @@ const WITHOUT_RINGS: &str = "\
 syscall(io_uring_setup): ENOSYS
 syscall(io_uring_enter): ENOSYS
 syscall(io_uring_register): ENOSYS
-syscall(io_setup): ENOSYS
 own io_uring_setup: ENOSYS
-own io_setup: ENOSYS
 io_uring_queue_init: ENOSYS
 io_uring_queue_init_params: ENOSYS
 io_uring_get_probe: none
-io_setup: ENOSYS
-io_queue_init: ENOSYS
 aio_write: 0 13 13 asynchronous
 ";
 
@@ -24,9 +20,9 @@ aio_write: 0 13 13 asynchronous
 /// a pool's, and waited for ever. It does without if it gets none.
 #[test]
 fn there_are_no_rings_on_a_pool() {
-    let dynamic: &[&str] = &["-luring", "-laio"];
+    let dynamic: &[&str] = &["-luring"];
     // The calls are by instructions of the program's own.
-    let within: &[&str] = &["-l:liburing.a", "-l:libaio.a"];
+    let within: &[&str] = &["-l:liburing.a"];
     for (name, libraries) in [("rings", dynamic), ("rings-within", within)] {
         let program = compile_as("rings", name, libraries);
         let pool = TestPool::new(64 << 20);
@@ -46,6 +42,23 @@ fn there_are_no_rings_on_a_pool() {
         let alone = Command::new(&program).arg(place.files()).output();
         let alone = alone.expect("the program runs");
         assert_eq!(plain, String::from_utf8_lossy(&alone.stdout), "{name}");
+    }
+}
+
+/// libaio's functions, and its instructions within the program, beside tmpfs: with files of the host's in the same contexts.
+#[test]
+fn asynchronous_requests_are_as_on_tmpfs() {
+    for (name, library) in [
+        ("asynchronous", "-laio"),
+        ("asynchronous-within", "-l:libaio.a"),
+    ] {
+        let program = compile_as("asynchronous", name, &[library, "-pthread"]);
+        let host = tempfile::tempdir_in("/dev/shm").expect("a directory of tmpfs");
+        compare_with_tmpfs(|| {
+            let mut command = Command::new(&program);
+            command.arg(host.path());
+            command
+        });
     }
 }
 

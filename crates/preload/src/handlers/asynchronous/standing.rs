@@ -1,0 +1,285 @@
+//! Contexts of asynchronous I/O, and what stands in them for requests that are done.
+//!
+//! A context has memory of its own: a page at whose address, which is its number to the program, nothing is, and behind it
+//! as many places as it may have requests. In each is room for a request of the kernel's, which asks whether an eventfd that
+//! is never empty can be read, and so is complete when it is submitted; and for the completion that it stands for.
+//!
+//! # Invariants
+//! * A place is taken by a change of its state from free, and free again when its event was fetched, or never came to be.
+//! * Memory of a context stays: a thread may be looking at it. One that has ended is used for another one.
+//! * A context is its process's: a child that was forked has none.
+
+use super::{POLL, Request, TELLS_EVENT};
+use crate::raw::{self, error, failed, syscall};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// What the program is told of a request (`struct io_event`).
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Completion {
+    pub data: u64,
+    /// Its address.
+    pub request: u64,
+    pub result: i64,
+    pub further: i64,
+}
+
+/// Contexts that a process ever had at once, at most.
+const CONTEXTS: usize = 1024;
+/// The kernel's contexts all together hold no more, unless root has said so.
+const PLACES_MOST: u32 = 1 << 20;
+const PAGE: usize = 4096;
+
+static ALL: [AtomicPtr<Context>; CONTEXTS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; CONTEXTS];
+
+/// See the module's head. It stands behind the page that is its number.
+#[repr(C)]
+pub struct Context {
+    /// The process that has it; 0 where it has ended.
+    process: AtomicU32,
+    /// Places, in its memory.
+    room: u32,
+    /// Requests it was made for.
+    count: AtomicU32,
+    /// The kernel's context.
+    kernels: AtomicUsize,
+    /// Where the search for a free place begins.
+    next: AtomicU32,
+}
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+
+#[repr(C)]
+struct Place {
+    /// First, so that its address is the place's.
+    asked: UnsafeCell<Request>,
+    told: UnsafeCell<Completion>,
+    state: AtomicU32,
+}
+
+fn own_process() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { syscall!(libc::SYS_getpid) as u32 }
+}
+
+impl Context {
+    /// One that has room for so many requests. EAGAIN, ENOMEM, as the kernel.
+    pub fn begin(count: u32) -> Result<&'static Context, isize> {
+        if count > PLACES_MOST {
+            return Err(error(libc::EAGAIN));
+        }
+        let mut kernels = 0usize;
+        // SAFETY: the kernel writes the number.
+        let made = unsafe { syscall!(libc::SYS_io_setup, count, &raw mut kernels) };
+        if failed(made) {
+            return Err(made);
+        }
+        Context::used_again(count)
+            .or_else(|| Context::new(count))
+            .inspect(|context| {
+                context.count.store(count, Ordering::Relaxed);
+                context.next.store(0, Ordering::Relaxed);
+                context.kernels.store(kernels, Ordering::Release);
+            })
+            .ok_or_else(|| {
+                // SAFETY: the context was made here.
+                unsafe { syscall!(libc::SYS_io_destroy, kernels) };
+                error(libc::ENOMEM)
+            })
+    }
+
+    /// One that has ended, or was a parent's, with enough room: taken.
+    fn used_again(count: u32) -> Option<&'static Context> {
+        let process = own_process();
+        Context::all().find(|context| {
+            let of = context.process.load(Ordering::Acquire);
+            let is_over = of != process && context.room >= count;
+            let taken = is_over.then(|| {
+                let order = Ordering::AcqRel;
+                context
+                    .process
+                    .compare_exchange(of, process, order, Ordering::Relaxed)
+            });
+            let is_taken = taken.is_some_and(|taken| taken.is_ok());
+            if is_taken {
+                // What was under way there is nobody's any more.
+                let places = context.places();
+                places
+                    .iter()
+                    .for_each(|place| place.state.store(FREE, Ordering::Relaxed));
+            }
+            is_taken
+        })
+    }
+
+    fn new(count: u32) -> Option<&'static Context> {
+        let header = size_of::<Context>().next_multiple_of(align_of::<Place>());
+        let length = PAGE + header + count as usize * size_of::<Place>();
+        let (access, how) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        );
+        // SAFETY: new memory, which is zeroed.
+        let at = unsafe { syscall!(libc::SYS_mmap, 0, length, access, how, usize::MAX, 0) };
+        if failed(at) {
+            return None;
+        }
+        // SAFETY: memory of its own that stays; zeroes are a context that has ended, and places that are free.
+        let context = unsafe {
+            let context = (at as usize + PAGE) as *mut Context;
+            (&raw mut (*context).room).write(count);
+            (*context).process.store(own_process(), Ordering::Relaxed);
+            &*context
+        };
+        let own = std::ptr::from_ref(context).cast_mut();
+        let is_free = ALL.iter().any(|free| {
+            free.compare_exchange(
+                std::ptr::null_mut(),
+                own,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+        });
+        if !is_free {
+            // SAFETY: nobody else has seen it.
+            unsafe { syscall!(libc::SYS_munmap, at, length) };
+        }
+        is_free.then_some(context)
+    }
+
+    fn all() -> impl Iterator<Item = &'static Context> {
+        // SAFETY: what is there was put there by `new`, and stays.
+        ALL.iter()
+            .map_while(|context| unsafe { context.load(Ordering::Acquire).as_ref() })
+    }
+
+    /// The context of this process that has a number.
+    pub fn of(number: usize) -> Option<&'static Context> {
+        let process = own_process();
+        Context::all().find(|context| {
+            context.number() == number && context.process.load(Ordering::Acquire) == process
+        })
+    }
+
+    /// What the program calls it.
+    pub fn number(&self) -> usize {
+        std::ptr::from_ref(self) as usize - PAGE
+    }
+
+    pub fn kernels(&self) -> usize {
+        self.kernels.load(Ordering::Acquire)
+    }
+
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Ends it; the kernel's answer. EINVAL if another thread has.
+    pub fn end(&self) -> isize {
+        let kernels = self.kernels.swap(0, Ordering::AcqRel);
+        // SAFETY: waits for what is under way there.
+        let ended = unsafe { raw::call(libc::SYS_io_destroy as usize, &raw::pad([kernels])) };
+        if !failed(ended) {
+            self.process.store(0, Ordering::Release);
+        }
+        ended
+    }
+
+    /// Submits the program's own request, which is about nothing of the pool.
+    pub fn submit(&self, request: usize) -> isize {
+        let list = [request];
+        // SAFETY: a list of one.
+        unsafe { syscall!(libc::SYS_io_submit, self.kernels(), 1, list.as_ptr()) }
+    }
+
+    fn places(&self) -> &[Place] {
+        let header = size_of::<Context>().next_multiple_of(align_of::<Place>());
+        let at = std::ptr::from_ref(self) as usize + header;
+        // SAFETY: so many are behind it in the same mapping; what is not atomic in one is used by who has taken it.
+        unsafe { std::slice::from_raw_parts(at as *const Place, self.room as usize) }
+    }
+
+    /// A place for what stands for a request, if one is free.
+    pub fn standing(&self) -> Option<Standing<'_>> {
+        let places = self.places().get(..self.count() as usize)?;
+        let from = self.next.fetch_add(1, Ordering::Relaxed) as usize % places.len().max(1);
+        let (before, behind) = places.split_at(from);
+        let place = behind.iter().chain(before).find(|place| {
+            let order = Ordering::Acquire;
+            place
+                .state
+                .compare_exchange(FREE, TAKEN, order, Ordering::Relaxed)
+                .is_ok()
+        })?;
+        Some(Standing {
+            context: self,
+            place,
+        })
+    }
+}
+
+/// A place that is taken. Free again when this is dropped, unless it was submitted.
+pub struct Standing<'c> {
+    context: &'c Context,
+    place: &'c Place,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.place.state.store(FREE, Ordering::Release);
+    }
+}
+
+impl Standing<'_> {
+    /// Has the kernel tell of a completion, and an eventfd with it. 1, or why not.
+    pub fn submit(self, completion: Completion, event: Option<u32>) -> isize {
+        // SAFETY: no pointers. It is never empty, so it can be read at once.
+        let ready = unsafe { syscall!(libc::SYS_eventfd2, 1, libc::EFD_CLOEXEC) };
+        if failed(ready) {
+            return error(libc::EAGAIN);
+        }
+        let asked = Request {
+            operation: POLL,
+            descriptor: ready as u32,
+            buffer: libc::POLLIN as u64,
+            flags: event.map_or(0, |_| TELLS_EVENT),
+            event_descriptor: event.unwrap_or(0),
+            ..Request::default()
+        };
+        // SAFETY: the place is taken by this alone.
+        unsafe {
+            self.place.asked.get().write(asked);
+            self.place.told.get().write(completion);
+        }
+        // Before it can be fetched.
+        std::sync::atomic::fence(Ordering::Release);
+        let answer = self.context.submit(self.place.asked.get() as usize);
+        // The kernel has the file by now.
+        raw::close(ready);
+        if !failed(answer) {
+            std::mem::forget(self);
+        }
+        answer
+    }
+
+    /// What the request at this address stands for, if it is one of this context's places, which is free then.
+    pub fn fetched(context: &Context, request: usize) -> Option<Completion> {
+        let places = context.places();
+        let offset = request.checked_sub(places.as_ptr() as usize)?;
+        if offset % size_of::<Place>() != 0 {
+            return None;
+        }
+        let place = places.get(offset / size_of::<Place>())?;
+        if place.state.load(Ordering::Acquire) != TAKEN {
+            return None;
+        }
+        // SAFETY: it was written before it was submitted, and its event is fetched once.
+        let completion = unsafe { place.told.get().read() };
+        place.state.store(FREE, Ordering::Release);
+        Some(completion)
+    }
+}
