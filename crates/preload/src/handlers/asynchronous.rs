@@ -1,9 +1,9 @@
 //! The kernel's asynchronous I/O (`io_setup` and what belongs to it, as libaio calls it).
 //!
-//! A request on a file of the pool is done while it is submitted, as the kernel does those on tmpfs. What is still to come is
-//! its completion, among those of the host's files, in order, with time-outs, signal masks and eventfds as the kernel has
-//! them: so each is stood for by a request of the kernel's that is complete at once ([`standing`]), and what
-//! the program gets of it is put in that one's place when it is fetched.
+//! A request on a file of the pool is done while it is submitted, as the kernel does those on tmpfs. Its completion is kept
+//! by the context, and fetched without the kernel where nobody waits for it there. Where somebody does, with a time-out or a
+//! signal mask perhaps, or it is to be told to an eventfd, it is stood for by a request of the kernel's that is complete at
+//! once ([`standing`]): what the program gets is put in that one's place when it is fetched.
 //!
 //! # Invariants
 //! * To the program a context is a number of this library's own, at which no ring can be read: libaio looks for one there,
@@ -14,6 +14,7 @@
 //!   can be done again.
 //! * Nothing here waits for a lock: a handler of signals may come in between.
 
+mod request;
 mod standing;
 
 use super::data;
@@ -21,38 +22,10 @@ use crate::descriptors::is_pool;
 use crate::memory;
 use crate::raw::{self, Arguments, error, failed, pad, syscall};
 use crate::{report, settings, signals, thread};
-use standing::{Completion, Context, Standing};
-
-/// A request as the kernel has it (`struct iocb`).
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Request {
-    data: u64,
-    key: u32,
-    rw_flags: u32,
-    operation: u16,
-    priority: u16,
-    descriptor: u32,
-    buffer: u64,
-    length: u64,
-    offset: u64,
-    reserved: u64,
-    flags: u32,
-    event_descriptor: u32,
-}
-
-const PREAD: u16 = 0;
-const PWRITE: u16 = 1;
-const FSYNC: u16 = 2;
-const FDSYNC: u16 = 3;
-const POLL: u16 = 5;
-const PREADV: u16 = 7;
-const PWRITEV: u16 = 8;
-
-/// The completion goes to an eventfd, too.
-const TELLS_EVENT: u32 = 1;
-/// Its priority is given.
-const HAS_PRIORITY: u32 = 2;
+use request::{
+    Completion, FDSYNC, FSYNC, HAS_PRIORITY, PREAD, PREADV, PWRITE, PWRITEV, Request, TELLS_EVENT,
+};
+use standing::Context;
 
 /// Whether a call is the kernel's alone: there is no pool, or it is this library's own.
 fn is_kernels() -> bool {
@@ -176,8 +149,10 @@ fn submit_one(context: &Context, at: usize) -> isize {
         result: result as i64,
         further: 0,
     };
-    let event = (request.flags & TELLS_EVENT != 0).then_some(request.event_descriptor);
-    standing.submit(completion, event)
+    match request.flags & TELLS_EVENT {
+        0 => standing.keep(completion),
+        _ => standing.submit(completion, request.event_descriptor),
+    }
 }
 
 /// Does what a request on the pool asks for, and gives what its completion tells.
@@ -230,12 +205,10 @@ pub unsafe fn cancel(a: &Arguments) -> isize {
 
 pub unsafe fn fetch(a: &Arguments) -> isize {
     match context_of(libc::SYS_io_getevents, a) {
-        Ok(context) => {
-            let arguments = [context.kernels(), a[1], a[2], a[3], a[4], 0];
+        Ok(context) => fetch_from(context, a, |arguments| {
             // SAFETY: the program's pointers.
-            let count = unsafe { raw::blocking_call(libc::SYS_io_getevents as usize, &arguments) };
-            put_in_place(context, a[3], count)
-        }
+            unsafe { raw::blocking_call(libc::SYS_io_getevents as usize, arguments) }
+        }),
         Err(answer) => answer,
     }
 }
@@ -243,13 +216,60 @@ pub unsafe fn fetch(a: &Arguments) -> isize {
 pub unsafe fn fetch_masked(a: &Arguments) -> isize {
     const NUMBER: i64 = crate::calls::numbers::SYS_io_pgetevents;
     match context_of(NUMBER, a) {
-        Ok(context) => {
-            let arguments = [context.kernels(), a[1], a[2], a[3], a[4], a[5]];
+        Ok(context) => fetch_from(context, a, |arguments| {
             // SAFETY: the program's pointers.
-            let count = unsafe { signals::with_pair::<{ NUMBER as usize }>(&arguments) };
-            put_in_place(context, a[3], count)
-        }
+            unsafe { signals::with_pair::<{ NUMBER as usize }>(arguments) }
+        }),
         Err(answer) => answer,
+    }
+}
+
+/// Fetches completions: those that are kept first, then, where they are too few, or the kernel has any, the `kernel`'s.
+fn fetch_from(context: &Context, a: &Arguments, kernel: impl Fn(&Arguments) -> isize) -> isize {
+    let (least, most) = (a[1] as isize, a[2] as isize);
+    if least < 0 || most < least {
+        return error(libc::EINVAL);
+    }
+    let (least, most) = (least as usize, most as usize);
+    let mut got = 0;
+    let mut collect = || {
+        while got < most {
+            let Some(kept) = context.kept() else { break };
+            let at = a[3] + got * size_of::<Completion>();
+            if memory::copy_out(at, &kept.completion()).is_err() {
+                return Err(error(libc::EFAULT));
+            }
+            kept.forget();
+            got += 1;
+        }
+        Ok(got)
+    };
+    let enough = |got: usize| got >= least && (got == most || !context.has_any_in_kernel());
+    match collect() {
+        Err(error) => return error,
+        // Nothing is asked for, or all that is asked for is there. The kernel has to be asked where nothing was found: of a
+        // context that another thread has ended it knows.
+        Ok(got) if enough(got) && got != 0 => return got as isize,
+        Ok(_) => {}
+    }
+    // From here on who keeps a completion sees that somebody waits, or it is seen here.
+    let _waits = context.wait();
+    let got = match collect() {
+        Err(error) => return error,
+        Ok(got) => got,
+    };
+    let arguments = [
+        context.kernels(),
+        least.saturating_sub(got),
+        most - got,
+        a[3] + got * size_of::<Completion>(),
+        a[4],
+        a[5],
+    ];
+    let count = put_in_place(context, arguments[3], kernel(&arguments));
+    match failed(count) && got != 0 {
+        true => got as isize,
+        false => got as isize + count,
     }
 }
 
@@ -261,7 +281,8 @@ fn put_in_place(context: &Context, events: usize, count: isize) -> isize {
         let Ok(event) = (unsafe { memory::copy_in::<Completion>(at) }) else {
             return error(libc::EFAULT);
         };
-        if let Some(completion) = Standing::fetched(context, event.request as usize)
+        let standing = context.fetched(event.request as usize);
+        if let Some(completion) = standing
             && memory::copy_out(at, &completion).is_err()
         {
             return error(libc::EFAULT);

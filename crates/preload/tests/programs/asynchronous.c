@@ -6,6 +6,7 @@
 #include <libaio.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -69,6 +70,45 @@ static void *submits_later(void *context) {
     struct iocb *list[] = {&request};
     io_prep_pread(&request, *(int *)((void **)context)[1], ((void **)context)[2], 10, 0);
     io_submit(((io_context_t *)context)[0], 1, list);
+    return NULL;
+}
+
+// Two threads submit, of both sides, and two fetch, one of which waits without an end.
+enum { EACH = 4000 };
+struct shared {
+    io_context_t context;
+    int fd, host, fetched, wrong;
+};
+
+static void *submits(void *argument) {
+    struct shared *shared = argument;
+    static __thread struct iocb requests[EACH];
+    char byte;
+    for (int i = 0; i < EACH; i++) {
+        struct iocb *list[] = {&requests[i]};
+        io_prep_pread(&requests[i], i % 5 ? shared->fd : shared->host, &byte, 1, 0);
+        requests[i].data = list[0];
+        while (io_submit(shared->context, 1, list) != 1)
+            sched_yield();
+    }
+    // Until all is fetched the requests have to stay.
+    while (__atomic_load_n(&shared->fetched, __ATOMIC_SEQ_CST) < 2 * EACH)
+        usleep(1000);
+    return NULL;
+}
+
+static void *fetches(void *argument) {
+    struct shared *shared = argument;
+    struct io_event events[16];
+    while (__atomic_load_n(&shared->fetched, __ATOMIC_SEQ_CST) < 2 * EACH) {
+        struct timespec soon = {.tv_nsec = 50000000};
+        long got = io_getevents(shared->context, 1, 16, events, &soon);
+        for (long i = 0; i < got; i++)
+            if (events[i].data != events[i].obj || events[i].res != 1)
+                __atomic_fetch_add(&shared->wrong, 1, __ATOMIC_SEQ_CST);
+        if (got > 0)
+            __atomic_fetch_add(&shared->fetched, (int)got, __ATOMIC_SEQ_CST);
+    }
     return NULL;
 }
 
@@ -225,6 +265,13 @@ int main(int count, char **arguments) {
         _exit(0);
     }
     waitpid(child, NULL, 0);
+    struct shared shared = {.context = other, .fd = fd, .host = host};
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, i % 2 ? submits : fetches, &shared);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    printf("by four threads: %d fetched, %d wrong\n", shared.fetched, shared.wrong);
     // More than there is room for, without fetching.
     struct iocb many[512], *all[512];
     for (int i = 0; i < 512; i++) {

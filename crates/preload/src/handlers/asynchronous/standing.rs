@@ -1,29 +1,21 @@
 //! Contexts of asynchronous I/O, and what stands in them for requests that are done.
 //!
 //! A context has memory of its own: a page at whose address, which is its number to the program, nothing is, and behind it
-//! as many places as it may have requests. In each is room for a request of the kernel's, which asks whether an eventfd that
-//! is never empty can be read, and so is complete when it is submitted; and for the completion that it stands for.
+//! as many places as it may have requests. In each is room for a completion, and for a request of the kernel's, which asks
+//! whether an eventfd that is never empty can be read, and so is complete when it is submitted.
 //!
 //! # Invariants
-//! * A place is taken by a change of its state from free, and free again when its event was fetched, or never came to be.
+//! * A place is taken by a change of its state from free. Then it is kept, to be fetched without the kernel, or submitted, for
+//!   who waits there. It is free again when it was fetched, or if neither came to be.
+//! * Who keeps a place looks afterwards whether anybody waits, and who waits has said so before he looks for what is kept:
+//!   one of the two sees the other, so nobody waits in the kernel for what is kept here.
 //! * Memory of a context stays: a thread may be looking at it. One that has ended is used for another one.
 //! * A context is its process's: a child that was forked has none.
 
-use super::{POLL, Request, TELLS_EVENT};
+use super::request::{Completion, POLL, Request, TELLS_EVENT};
 use crate::raw::{self, error, failed, syscall};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-
-/// What the program is told of a request (`struct io_event`).
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-pub struct Completion {
-    pub data: u64,
-    /// Its address.
-    pub request: u64,
-    pub result: i64,
-    pub further: i64,
-}
 
 /// Contexts that a process ever had at once, at most.
 const CONTEXTS: usize = 1024;
@@ -47,10 +39,18 @@ pub struct Context {
     kernels: AtomicUsize,
     /// Where the search for a free place begins.
     next: AtomicU32,
+    /// Where the search for a kept one begins, and how many there are.
+    first: AtomicU32,
+    kept: AtomicU32,
+    /// Threads that wait in the kernel, or are about to.
+    waiting: AtomicU32,
+    /// Requests that the kernel has.
+    in_kernel: AtomicU32,
 }
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
+const KEPT: u32 = 2;
 
 #[repr(C)]
 struct Place {
@@ -81,7 +81,15 @@ impl Context {
             .or_else(|| Context::new(count))
             .inspect(|context| {
                 context.count.store(count, Ordering::Relaxed);
-                context.next.store(0, Ordering::Relaxed);
+                for word in [
+                    &context.next,
+                    &context.first,
+                    &context.kept,
+                    &context.in_kernel,
+                ] {
+                    word.store(0, Ordering::Relaxed);
+                }
+                context.waiting.store(0, Ordering::Relaxed);
                 context.kernels.store(kernels, Ordering::Release);
             })
             .ok_or_else(|| {
@@ -189,11 +197,68 @@ impl Context {
         ended
     }
 
-    /// Submits the program's own request, which is about nothing of the pool.
+    /// Submits a request to the kernel: the program's own, which is about nothing of the pool, or what stands for one.
     pub fn submit(&self, request: usize) -> isize {
         let list = [request];
+        // Before it can be fetched.
+        self.in_kernel.fetch_add(1, Ordering::AcqRel);
         // SAFETY: a list of one.
-        unsafe { syscall!(libc::SYS_io_submit, self.kernels(), 1, list.as_ptr()) }
+        let answer = unsafe { syscall!(libc::SYS_io_submit, self.kernels(), 1, list.as_ptr()) };
+        if answer != 1 {
+            self.in_kernel.fetch_sub(1, Ordering::AcqRel);
+        }
+        answer
+    }
+
+    pub fn has_any_in_kernel(&self) -> bool {
+        self.in_kernel.load(Ordering::Acquire) != 0
+    }
+
+    /// Says that this thread waits in the kernel, until that is dropped.
+    pub fn wait(&self) -> Waits<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waits(self)
+    }
+
+    /// A completion that is kept: taken.
+    pub fn kept(&self) -> Option<Standing<'_>> {
+        if self.kept.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let places = self.places().get(..self.count() as usize)?;
+        let from = self.first.load(Ordering::Relaxed) as usize % places.len().max(1);
+        let (before, behind) = places.split_at(from);
+        for (index, place) in behind.iter().chain(before).enumerate() {
+            if place.change(KEPT, TAKEN) {
+                self.kept.fetch_sub(1, Ordering::SeqCst);
+                let next = (from + index + 1) % places.len();
+                self.first.store(next as u32, Ordering::Relaxed);
+                return Some(Standing {
+                    context: self,
+                    place,
+                });
+            }
+        }
+        None
+    }
+
+    /// What the request at this address stands for, if it is one of this context's places, which is free then. An event of
+    /// the kernel's was fetched.
+    pub fn fetched(&self, request: usize) -> Option<Completion> {
+        self.in_kernel.fetch_sub(1, Ordering::AcqRel);
+        let places = self.places();
+        let offset = request.checked_sub(places.as_ptr() as usize)?;
+        if offset % size_of::<Place>() != 0 {
+            return None;
+        }
+        let place = places.get(offset / size_of::<Place>())?;
+        if place.state.load(Ordering::Acquire) != TAKEN {
+            return None;
+        }
+        // SAFETY: it was written before it was submitted, and its event is fetched once.
+        let completion = unsafe { place.told.get().read() };
+        place.state.store(FREE, Ordering::Release);
+        Some(completion)
     }
 
     fn places(&self) -> &[Place] {
@@ -208,13 +273,10 @@ impl Context {
         let places = self.places().get(..self.count() as usize)?;
         let from = self.next.fetch_add(1, Ordering::Relaxed) as usize % places.len().max(1);
         let (before, behind) = places.split_at(from);
-        let place = behind.iter().chain(before).find(|place| {
-            let order = Ordering::Acquire;
-            place
-                .state
-                .compare_exchange(FREE, TAKEN, order, Ordering::Relaxed)
-                .is_ok()
-        })?;
+        let place = behind
+            .iter()
+            .chain(before)
+            .find(|place| place.change(FREE, TAKEN))?;
         Some(Standing {
             context: self,
             place,
@@ -234,9 +296,70 @@ impl Drop for Standing<'_> {
     }
 }
 
+/// A thread that waits in the kernel.
+pub struct Waits<'c>(&'c Context);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Place {
+    fn change(&self, from: u32, to: u32) -> bool {
+        let order = Ordering::SeqCst;
+        // Most are not as is looked for.
+        self.state.load(Ordering::SeqCst) == from
+            && self
+                .state
+                .compare_exchange(from, to, order, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
 impl Standing<'_> {
+    /// What is kept.
+    pub fn completion(&self) -> Completion {
+        // SAFETY: the place is taken by this alone, and was written before it was kept.
+        unsafe { self.place.told.get().read() }
+    }
+
+    /// It was told.
+    pub fn forget(self) {}
+
+    /// Keeps a completion until it is fetched; where somebody waits in the kernel, it is told there. 1, or why not.
+    pub fn keep(self, completion: Completion) -> isize {
+        // SAFETY: the place is taken by this alone.
+        unsafe { self.place.told.get().write(completion) };
+        let standing = std::mem::ManuallyDrop::new(self);
+        let (context, place) = (standing.context, standing.place);
+        context.kept.fetch_add(1, Ordering::SeqCst);
+        place.state.store(KEPT, Ordering::SeqCst);
+        if context.waiting.load(Ordering::SeqCst) == 0 || !place.change(KEPT, TAKEN) {
+            return 1;
+        }
+        context.kept.fetch_sub(1, Ordering::SeqCst);
+        if standing.stand(None) != 1 {
+            // Nobody is told before he looks again.
+            context.kept.fetch_add(1, Ordering::SeqCst);
+            place.state.store(KEPT, Ordering::SeqCst);
+        }
+        1
+    }
+
     /// Has the kernel tell of a completion, and an eventfd with it. 1, or why not.
-    pub fn submit(self, completion: Completion, event: Option<u32>) -> isize {
+    pub fn submit(self, completion: Completion, event: u32) -> isize {
+        // SAFETY: the place is taken by this alone.
+        unsafe { self.place.told.get().write(completion) };
+        let answer = self.stand(Some(event));
+        if answer == 1 {
+            std::mem::forget(self);
+        }
+        answer
+    }
+
+    /// Has a request of the kernel's stand for what is told.
+    fn stand(&self, event: Option<u32>) -> isize {
         // SAFETY: no pointers. It is never empty, so it can be read at once.
         let ready = unsafe { syscall!(libc::SYS_eventfd2, 1, libc::EFD_CLOEXEC) };
         if failed(ready) {
@@ -251,35 +374,10 @@ impl Standing<'_> {
             ..Request::default()
         };
         // SAFETY: the place is taken by this alone.
-        unsafe {
-            self.place.asked.get().write(asked);
-            self.place.told.get().write(completion);
-        }
-        // Before it can be fetched.
-        std::sync::atomic::fence(Ordering::Release);
+        unsafe { self.place.asked.get().write(asked) };
         let answer = self.context.submit(self.place.asked.get() as usize);
         // The kernel has the file by now.
         raw::close(ready);
-        if !failed(answer) {
-            std::mem::forget(self);
-        }
         answer
-    }
-
-    /// What the request at this address stands for, if it is one of this context's places, which is free then.
-    pub fn fetched(context: &Context, request: usize) -> Option<Completion> {
-        let places = context.places();
-        let offset = request.checked_sub(places.as_ptr() as usize)?;
-        if offset % size_of::<Place>() != 0 {
-            return None;
-        }
-        let place = places.get(offset / size_of::<Place>())?;
-        if place.state.load(Ordering::Acquire) != TAKEN {
-            return None;
-        }
-        // SAFETY: it was written before it was submitted, and its event is fetched once.
-        let completion = unsafe { place.told.get().read() };
-        place.state.store(FREE, Ordering::Release);
-        Some(completion)
     }
 }
