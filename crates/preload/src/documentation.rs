@@ -7,12 +7,14 @@
 
 mod libc_functions;
 mod lists;
+mod through_mount;
 
 use crate::{calls, symbols};
 use lists::{LEFT_TO_LIBC, PASSED, WITHOUT_FILES, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use through_mount::THROUGH_MOUNT;
 
 /// Every symbol and the call it is answered as.
 fn symbols() -> BTreeMap<&'static str, i64> {
@@ -52,7 +54,28 @@ or a system call of the kernel is in none of them.
 *served*: by the LibFS. *refused*: with this error, as file systems do that do not have the
 feature. *past*: goes to the kernel, which does not know the pool, and `arck run --report` counts it
 as \"got past\". How calls are caught is in [architecture.md](architecture.md#interception).
+
+Through a [mount](mount.md) each call is the kernel's, and *works* as on any file system; what else is said there is what
+differs from tmpfs.
 ";
+
+/// What becomes of a call through a mount.
+fn through_mount(call: &str) -> &'static str {
+    let row = THROUGH_MOUNT
+        .iter()
+        .find(|(names, _)| words(names).any(|name| name == call));
+    row.map_or("works", |(_, what)| what)
+}
+
+#[test]
+fn calls_through_a_mount_are_calls() {
+    let unknown: Vec<_> = THROUGH_MOUNT
+        .iter()
+        .flat_map(|(names, _)| words(names))
+        .filter(|name| calls::ROWS.iter().all(|(call, ..)| call != name))
+        .collect();
+    assert!(unknown.is_empty(), "not in the table: {unknown:?}");
+}
 
 /// The whole document.
 fn draw() -> String {
@@ -68,7 +91,7 @@ fn draw() -> String {
         text,
         "\n## Calls that are looked at\n\n{number} system calls, caught wherever they are made in \
          libc and in `syscall(2)`, and by these\nsymbols of libc (of liburing and libaio, where \
-         the call is theirs), which this library has in their place.\n\n| call | on the pool | symbols |\n| --- | --- | --- |"
+         the call is theirs), which this library has in their place.\n\n| call | by the library | through a mount | symbols |\n| --- | --- | --- | --- |"
     );
     for (name, number, how, note) in rows {
         let how = if how.is_empty() { "served" } else { how };
@@ -79,7 +102,9 @@ fn draw() -> String {
         };
         let symbols = by_call.remove(&number).unwrap_or_default();
         let symbols: Vec<_> = symbols.iter().map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(text, "| {name} | {how}{note} | {} |", symbols.join(" "));
+        let mount = through_mount(name);
+        let symbols = symbols.join(" ");
+        let _ = writeln!(text, "| {name} | {how}{note} | {mount} | {symbols} |");
     }
     let _ = writeln!(
         text,

@@ -1,6 +1,7 @@
 //! `arck mount`: a pool as the kernel's file system. Needs root, /dev/fuse and (for other users) fusermount3, and fails
 //! where they are missing.
 
+mod calls;
 mod mount;
 mod table;
 mod users;
