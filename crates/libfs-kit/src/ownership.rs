@@ -58,7 +58,8 @@ pub fn wait_unmarked(session: &Session, header: &LiveHeader) -> Result<(), Errno
     Ok(())
 }
 
-/// Becomes the owner of all of these inodes. EACCES, EPERM, ESTALE.
+/// Becomes the owner of all of these inodes, [`ASKED_FOR_MAX`](arck_protocol::message::ASKED_FOR_MAX) at most. EACCES, EPERM,
+/// ESTALE.
 pub fn acquire(session: &Session, numbers: &[InodeNumber]) -> Result<(), Errno> {
     let inodes = InodeList::new(numbers).ok_or(Errno::INVAL)?;
     session.ask(&Request::Acquire { inodes })

@@ -143,6 +143,14 @@ impl Session {
         })
     }
 
+    /// The change clock of the headers ([`LiveHeader`]'s module): to be loaded after what is looked at in headers, or before
+    /// it, with acquire order.
+    #[inline]
+    pub fn change_clock(&self) -> &AtomicU64 {
+        // SAFETY: as above; the first page of the table is always reached.
+        unsafe { &(*self.headers.as_ptr().cast::<LiveHeader>()).sequence }
+    }
+
     /// One word (64 pages) of the page bitmap: a set bit is a page that the verified state uses.
     #[inline]
     pub fn bitmap_word(&self, word: usize) -> u64 {

@@ -30,7 +30,7 @@ is how long it is in all. What is shorter, longer, or has other bytes than a fie
 | `bool` | a byte, 0 or 1; `as Flag`: four bytes |
 | `[T; N]` | N of them |
 | `Vec<u8> as Bytes<N>` | their number in two bytes, and at most N bytes |
-| `Vec<_> as List<N>` | their number in two bytes, and at most N numbers of four bytes; `InodeList`: at most 16 |
+| `Vec<_> as List<N>` | their number in two bytes, and at most N numbers of four bytes; `InodeList`: at most 128 |
 | `String as Text<N>`, `as PlainText<N>` | as `Bytes<N>`, in UTF-8; what is longer is cut off. Of plain text whoever reads it takes out what would steer a terminal |
 | `as Version` | the version of the protocol; of a message of another version nothing else is read |
 | `Geometry` | bytes of a segment (eight), number of segments, number of inodes (four each) |

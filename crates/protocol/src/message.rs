@@ -11,7 +11,9 @@ use arck_core_state::{InodeNumber, NAME_MAX, SegmentNumber};
 /// Longest encoded message that travels through a request slot, in bytes.
 pub const MESSAGE_MAX: usize = 2032;
 /// Most inodes that one request names.
-pub const INODES_MAX: usize = 16;
+pub const INODES_MAX: usize = 128;
+/// Most that one asks to be acquired or recalled: for each of which another session may have to be waited for.
+pub const ASKED_FOR_MAX: usize = 16;
 /// Most inode numbers granted at once.
 pub const GRANT_MAX: usize = 4096;
 /// Most runs of them.
@@ -29,10 +31,25 @@ pub const WRITE_MAX: usize = 2000;
 const REASON_MAX: usize = 512;
 
 /// A short list of inode numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct InodeList {
     count: usize,
     numbers: [InodeNumber; INODES_MAX],
+}
+
+impl std::fmt::Debug for InodeList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_slice().fmt(f)
+    }
+}
+
+impl Default for InodeList {
+    fn default() -> InodeList {
+        InodeList {
+            count: 0,
+            numbers: [0; INODES_MAX],
+        }
+    }
 }
 
 impl InodeList {

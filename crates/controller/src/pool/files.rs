@@ -336,19 +336,26 @@ impl Pool {
 
     /// A header of the live table; `None` beyond it and for number 0.
     pub fn header(&self, number: InodeNumber) -> Option<&LiveHeader> {
-        if number == 0 || number >= self.geometry().inode_count {
-            return None;
-        }
+        (number != 0 && number < self.geometry().inode_count).then(|| self.header_at(number))
+    }
+
+    /// The change clock of the headers ([`LiveHeader`]'s module).
+    pub fn change_clock(&self) -> &AtomicU64 {
+        &self.header_at(0).sequence
+    }
+
+    fn header_at(&self, number: InodeNumber) -> &LiveHeader {
+        assert!(number < self.geometry().inode_count, "outside of the table");
         // SAFETY: the mapping covers `header_table_size` bytes, hence entry `number`; it is
         // page-aligned, so each entry is aligned to 64; a header is nothing but atomics, for
         // which every content is valid, and the mapping lives as long as `self`.
-        Some(unsafe {
+        unsafe {
             &*self
                 .headers
                 .as_ptr()
                 .cast::<LiveHeader>()
                 .add(number as usize)
-        })
+        }
     }
 
     pub fn headers(&self) -> SharedBytes<'_> {

@@ -49,8 +49,8 @@ pub fn memory(target: Target, pool: &Pool) -> SharedBytes<'_> {
 
 /// Stores what an entry says, in the order that operations and readers rely on: sequence
 /// words become odd, everything but fold numbers and owners is stored, sequence words become
-/// even, then each header's fold number and after it its owner. What is out of range, which is
-/// in no valid entry, is left out. Flushes nothing.
+/// even, then each header's fold number and after it its owner. The change clock moves before sequence words become even,
+/// and at the end. What is out of range, which is in no valid entry, is left out. Flushes nothing.
 pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()) {
     let numbers = redo.sequenced();
     let headers = || numbers.iter().filter_map(|&number| pool.header(number));
@@ -99,6 +99,12 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
         }
     }
     half();
+    // This thread alone moves it. Nothing is recorded: it means nothing after a failure.
+    let clock = pool.change_clock();
+    clock.store(
+        clock.load(Ordering::Relaxed).wrapping_add(1),
+        Ordering::Release,
+    );
     fence(Ordering::SeqCst);
     for header in headers() {
         let sequence = header.sequence.load(Ordering::Relaxed);
@@ -111,6 +117,10 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
     for (at, word) in last {
         store_word(pool.headers(), at, word);
     }
+    clock.store(
+        clock.load(Ordering::Relaxed).wrapping_add(1),
+        Ordering::Release,
+    );
 }
 
 /// Flushes what [`store`] has stored, each line once where its words follow each other; `each` is told of every range.

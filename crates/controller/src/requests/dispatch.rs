@@ -13,7 +13,7 @@ use crate::sessions::arena::Grown;
 use crate::sessions::fold_copies::FoldCopy;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{FileKind, InodeNumber};
-use arck_protocol::message::FOLD_COPY_MAX;
+use arck_protocol::message::{ASKED_FOR_MAX, FOLD_COPY_MAX};
 use arck_protocol::{Request, Response};
 use arck_verifier::Credentials;
 use rustix::io::Errno;
@@ -23,6 +23,11 @@ impl Core {
     pub fn request(&mut self, session: SessionNumber, request: &Request) -> Reply {
         match request {
             Request::GrantInodes { count } => self.grant_inodes(session, *count),
+            Request::Acquire { inodes } | Request::Recall { inodes }
+                if inodes.as_slice().len() > ASKED_FOR_MAX =>
+            {
+                Errno::INVAL.into()
+            }
             Request::Acquire { inodes } => self.owners().acquire(session, inodes.as_slice()),
             Request::Commit { inodes, release } => {
                 self.owners().commit(session, inodes.as_slice(), *release)

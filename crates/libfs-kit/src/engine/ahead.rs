@@ -15,7 +15,7 @@ use crate::ownership;
 use crate::views::flag;
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber, directory};
-use arck_protocol::message::INODES_MAX;
+use arck_protocol::message::ASKED_FOR_MAX;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -47,7 +47,7 @@ impl Engine<'_> {
         let mut all = vec![number];
         self.add_directories_of(holder.number(), &mut all);
         let mut at = 0;
-        while at < all.len().min(LOOKS) && all.len() < INODES_MAX {
+        while at < all.len().min(LOOKS) && all.len() < ASKED_FOR_MAX {
             self.add_directories_of(all[at], &mut all);
             at += 1;
         }
@@ -64,7 +64,7 @@ impl Engine<'_> {
             return;
         }
         for bucket in 0..verified.size / 4096 {
-            if all.len() >= INODES_MAX {
+            if all.len() >= ASKED_FOR_MAX {
                 return;
             }
             let listed = directory::for_each_in_bucket(
@@ -78,7 +78,7 @@ impl Engine<'_> {
                                 && header.generation() == dentry.generation
                                 && header.ownership().session() == 0
                         });
-                    if is_free && all.len() < INODES_MAX && !all.contains(&dentry.inode) {
+                    if is_free && all.len() < ASKED_FOR_MAX && !all.contains(&dentry.inode) {
                         all.push(dentry.inode);
                     }
                 },

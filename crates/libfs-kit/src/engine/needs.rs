@@ -137,8 +137,7 @@ impl Engine<'_> {
             }
             Need::Seal(number) => self.wait_for_seal(number),
             Need::Pause(microseconds) => {
-                arck_protocol::wait::sleep(Duration::from_micros(microseconds.into()));
-                self.views.go_on_without_pause();
+                self.views.pause(session, microseconds);
                 Ok(())
             }
             Need::Refresh => self.refresh_folded_ahead(),

@@ -23,16 +23,18 @@
 
 use super::Context;
 use crate::need::{Attempt, Need};
+use crate::session::Session;
 use crate::state::views::WAITING;
 use crate::views::locks::InShard;
 use crate::views::refresh::known_in;
 use crate::views::{Directory, Shard, Views};
 use arck_core_state::InodeNumber;
 use arck_protocol::message::INODES_MAX;
-use arck_protocol::wait::now;
+use arck_protocol::wait::{now, sleep};
 use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Pages of a directory's shards with which a fold is asked for: four thousand names or so. Small where tests run, so
 /// that they meet it.
@@ -54,6 +56,8 @@ const PAUSE: u32 = 4;
 const PAUSE_LEAST: u32 = 64;
 /// None is longer.
 const PAUSE_MOST: u32 = 2_000;
+/// Microseconds after which who pauses looks whether he still has to.
+const LOOKS_AGAIN: u32 = 100;
 /// Nanoseconds between two pauses.
 const PACE: u64 = 250_000;
 
@@ -108,8 +112,25 @@ impl Views {
         std::array::from_fn(|place| self.asked[place].swap(0, Ordering::Relaxed))
     }
 
+    /// Whether the controller is at what was asked for ahead.
+    fn is_folding_ahead(&self, session: &Session) -> bool {
+        let pending = self.ahead.load(Ordering::Relaxed).checked_sub(1);
+        pending.is_some_and(|index| !session.is_answered(index as usize))
+    }
+
+    /// Pauses for so many microseconds, or until what was asked for ahead is folded. Blocks.
+    pub(crate) fn pause(&self, session: &Session, microseconds: u32) {
+        let mut left = microseconds;
+        while left != 0 && self.is_folding_ahead(session) {
+            let part = left.min(LOOKS_AGAIN);
+            sleep(Duration::from_micros(part.into()));
+            left -= part;
+        }
+        self.go_on_without_pause();
+    }
+
     /// A pause is over: there is none for some time.
-    pub(crate) fn go_on_without_pause(&self) {
+    fn go_on_without_pause(&self) {
         self.paced.store(now() + PACE, Ordering::Relaxed);
     }
 }
@@ -129,7 +150,7 @@ impl Context<'_> {
         if adds && pages >= MOST {
             return Err(Need::Seal(directory.number()).into());
         }
-        let others = self.views.tail_pages().saturating_sub(ALL_AHEAD);
+        let others = self.views.tail_pages().saturating_sub(2 * ALL_AHEAD);
         match pause_at(pages.max(others)) {
             Some(pause) if self.is_due_to_pause() => Err(Need::Pause(pause).into()),
             _ => Ok(()),
@@ -153,10 +174,8 @@ impl Context<'_> {
         }
     }
 
-    /// Whether the controller is at what was asked for ahead.
     fn is_folding_ahead(&self) -> bool {
-        let pending = self.views.ahead.load(Ordering::Relaxed).checked_sub(1);
-        pending.is_some_and(|index| !self.session.is_answered(index as usize))
+        self.views.is_folding_ahead(self.session)
     }
 
     /// Whether directories that waited have been folded, and their views do not show it yet.
@@ -247,9 +266,20 @@ impl Context<'_> {
         let inodes = self.views.inodes.load(Ordering::Acquire);
         let known = asked.iter();
         let known = known.filter_map(|&number| known_in(self.session, inodes, number));
-        known.for_each(|inode| _ = self.refresh_if_folded(inode));
-        if self.session.state().arena.used() >= ALL_REFRESHED {
+        known.for_each(|inode| _ = self.refresh_folded(inode, false));
+        // There may be thousands with deltas that were not folded: they are looked at again when half as much more is in
+        // use as was left then.
+        let used = || self.session.state().arena.used();
+        if used()
+            >= self
+                .views
+                .refreshed_at
+                .load(Ordering::Relaxed)
+                .max(ALL_REFRESHED)
+        {
             let _ = self.refresh_dirty();
+            let next = used() + used() / 2;
+            self.views.refreshed_at.store(next, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -145,7 +145,7 @@ pub(super) const AREA: usize = 4;
 
 pub(super) const STRAY: u64 = PAGE_SIZE;
 /// Bytes of the stray pages: no type in the region is larger.
-pub(super) const STRAY_LENGTH: u64 = 2 * PAGE_SIZE;
+pub(super) const STRAY_LENGTH: u64 = 10 * PAGE_SIZE;
 const SLOTS: u64 = STRAY + STRAY_LENGTH;
 
 fn pages_up(bytes: u64) -> u64 {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Directories that wait to be folded ahead, at most; others are folded when the arena is full.
-pub(crate) const WAITING: usize = 1024;
+pub(crate) const WAITING: usize = 1 << 13;
 
 region_shared! {
     /// What all views have together: part of the kit's auxiliary state. What every operation reads and
@@ -60,7 +60,12 @@ region_shared! {
         pub(crate) ahead_lock: Lock,
         /// Until when nobody pauses for it once more: nanoseconds of CLOCK_MONOTONIC, a hint.
         pub(crate) paced: AtomicU64,
-        pub(crate) dirty_line: [AtomicU64; 3],
+        /// The change clock when the directories were looked at for a cut last, all of them, and it came to be. 0: they were
+        /// not yet.
+        pub(crate) cut_at: AtomicU64,
+        /// Pages in use with which all that have a delta are looked at next, when some were folded ahead.
+        pub(crate) refreshed_at: AtomicU64,
+        pub(crate) dirty_line: [AtomicU64; 1],
 
         /// Directories that wait to be folded ahead, oldest first: a ring, from place `waiting_first` to before
         /// `waiting_end`, which count on and on. Protected by `ahead_lock`.
@@ -136,6 +141,8 @@ impl Views {
             number.store(0, Ordering::Relaxed);
         }
         self.paced.store(0, Ordering::Relaxed);
+        self.cut_at.store(0, Ordering::Relaxed);
+        self.refreshed_at.store(0, Ordering::Relaxed);
         self.asked
             .iter()
             .for_each(|asked| asked.store(0, Ordering::Relaxed));

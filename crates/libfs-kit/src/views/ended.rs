@@ -127,7 +127,7 @@ impl Viewing<'_> {
             let inode = self.cached(at)?;
             at = inode.dirty_next.swap(0, Ordering::AcqRel);
             if outcome.is_ok() {
-                outcome = self.refresh_if_folded(inode);
+                outcome = self.refresh_folded(inode, false);
             }
             if inode.has(flag::UNCOMMITTED) && inode.has(flag::UNLINKED) {
                 // Who closed it, or took its last name away, could not end its branch where a fold had it marked, and no
@@ -141,8 +141,17 @@ impl Viewing<'_> {
         outcome
     }
 
-    /// Brings a view up to date if the delta that it has was folded, or is over otherwise.
+    /// Brings a view up to date if the delta that it has was folded, or is over otherwise; and so all others, if it was.
     pub fn refresh_if_folded(&self, inode: &'static CachedInode) -> Attempt<()> {
+        self.refresh_folded(inode, true)
+    }
+
+    /// The same; the others only if it is asked `with_others`.
+    pub(crate) fn refresh_folded(
+        &self,
+        inode: &'static CachedInode,
+        with_others: bool,
+    ) -> Attempt<()> {
         let header = self.header(inode.number())?;
         if !self.is_behind(inode, header) {
             return Ok(());
@@ -167,7 +176,7 @@ impl Viewing<'_> {
             }
             return Ok(());
         }
-        match self.refresh(inode, header, inode.generation()) {
+        match self.refresh_with(inode, header, inode.generation(), with_others) {
             // Gone: nothing of its delta is left but what it used.
             Err(Stop::Failure(_)) => {
                 let _locked = self.lock_now(inode)?;

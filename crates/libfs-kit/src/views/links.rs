@@ -16,6 +16,10 @@
 //! * From before a name is seen changed until the count is, the inode says so, and its count is not
 //!   told: who has seen the name sees the count.
 //!
+//! * A cut that came to be is one for as long as the change clock stands as it did before the directories were looked at:
+//!   nothing has been folded since. So they are looked at once a change of the controller's, however many there are and
+//!   however many inodes are brought up to date.
+//!
 //! So a count is right if, after both of its parts were read, `counts` is even and as before, and
 //! the header's sequence that of the view: it is the count of the cut, or a later one with what
 //! this session has done since.
@@ -85,6 +89,16 @@ impl Viewing<'_> {
     /// Never waits.
     #[cold]
     pub fn cut_counts(&self) -> Attempt<()> {
+        // What the caller has seen of a header was stored after the clock had moved for it.
+        fence(Ordering::Acquire);
+        let clock = self.session.change_clock().load(Ordering::Acquire);
+        let views = self.views;
+        if clock == views.cut_at.load(Ordering::Acquire)
+            && clock != 0
+            && views.counts.load(Ordering::SeqCst).is_multiple_of(2)
+        {
+            return Ok(());
+        }
         let holder = self.slot().holder();
         let alone = || self.views.counts_lock.try_lock(holder);
         let _alone = (0..LOOKS)
@@ -98,6 +112,7 @@ impl Viewing<'_> {
         for _ in 0..CUTS {
             let counts = &self.views.counts;
             let before = counts.load(Ordering::SeqCst);
+            let clock = self.session.change_clock().load(Ordering::SeqCst);
             if !self.refresh_changed()? {
                 continue;
             }
@@ -107,6 +122,7 @@ impl Viewing<'_> {
                 .compare_exchange(before, even, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
             {
+                self.views.cut_at.store(clock, Ordering::Release);
                 return Ok(());
             }
         }
@@ -148,7 +164,7 @@ impl Viewing<'_> {
             return Ok(false);
         }
         let had = directory.directory.is_overlaid();
-        self.refresh_if_folded(directory)?;
+        self.refresh_folded(directory, false)?;
         Ok(had)
     }
 }

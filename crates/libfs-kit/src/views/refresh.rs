@@ -144,13 +144,25 @@ impl Viewing<'_> {
         })
     }
 
-    /// Brings a view up to date, or says what has to happen first.
-    #[cold]
+    /// Brings a view up to date, or says what has to happen first. Where its delta was folded, so are those of all whose
+    /// deltas were: one fold takes many along.
     pub fn refresh(
         &self,
         inode: &'static CachedInode,
         header: &'static LiveHeader,
         generation: u32,
+    ) -> Attempt<()> {
+        self.refresh_with(inode, header, generation, true)
+    }
+
+    /// The same; the others only if it is asked `with_others`.
+    #[cold]
+    pub(super) fn refresh_with(
+        &self,
+        inode: &'static CachedInode,
+        header: &'static LiveHeader,
+        generation: u32,
+        with_others: bool,
     ) -> Attempt<()> {
         // Its links are to be of a state of which no directory's delta is counted twice.
         let is_directory = inode.is_directory();
@@ -161,7 +173,7 @@ impl Viewing<'_> {
         }
         let had_delta = is_directory && inode.directory.is_overlaid();
         // What is folded ahead is the directory's own, and there may be thousands of others with deltas.
-        let is_alone = had_delta && self.is_of_seal(inode, header);
+        let is_alone = had_delta && (!with_others || self.is_of_seal(inode, header));
         self.note_lost(inode, header);
         // Others find the view up to date before all is given back that its delta used.
         let refreshing = had_delta.then_some(&self.views.refreshing);
