@@ -116,6 +116,7 @@ pub fn start() {
     if kind() == Kind::None {
         say_what_is_missing(choice);
     } else if let Some((start, length)) = text_range(0) {
+        signals::before_handlers(patch::rewrite_known);
         text::is_libcs_text(start, length);
         patch::start(patch::places::Range {
             start,
@@ -313,6 +314,7 @@ unsafe fn clone(number: usize, a: &Arguments, context: *mut libc::ucontext_t) ->
             if given.stack == 0 {
                 return error(libc::EINVAL);
             }
+            patch::before_threads();
             return clone_thread(number, a, &given, context);
         }
         let spawning = has(libc::CLONE_VM) && runs_libcs(number, &given, context);

@@ -9,16 +9,19 @@
 //! kernel would preserve and runs the handler; any other makes the call itself, from outside the
 //! dispatch's range (unless it runs in a spawned child, which does not make each). It comes back behind the original `syscall`.
 //!
-//! A site is rewritten at its [`OFTEN`]th trap, and only if the system lets text be made writable;
-//! otherwise it goes on trapping. The sites in `read` are rewritten at start-up, since later a thread
-//! might be on its way back to their `syscall`; so are those that trapped in the program that has
-//! executed this one ([`hints`]).
+//! A site is rewritten at its [`OFTEN`]th trap (its first, where there are several threads), and only if the system lets text be made writable;
+//! otherwise it goes on trapping. Some are known from the start: those in `read`, and those that trapped in the
+//! program that has executed this one ([`hints`]). They are rewritten all together, and as late as it can be:
+//! each page of text that is written to becomes the program's own copy, and most programs are short. That is
+//! at the [`EARLY`]th trap, or before the program has its first signal handler or second thread: then somebody
+//! might be on his way back to the `syscall` of `read`, which a jump overwrites.
 //!
 //! Invariants:
 //! * Only bytes that are a `mov eax` of the trapped number before the trapped `syscall`, with
 //!   instructions between that mean the same anywhere, are replaced (and those in `read`). While
 //!   there are other threads this is one aligned 8-byte store, so that they see the old
-//!   instruction or the new one; where that is impossible the site keeps trapping.
+//!   instruction or the new one; where that is impossible the site is rewritten before the second
+//!   thread is made ([`before_threads`]).
 //! * Calls that return twice or elsewhere (clone, fork, sigreturn) keep trapping.
 //! * Stubs are written before the jump to them, in memory that is never freed.
 //! * A stub preserves the sixteen `ymm` (or `xmm`) registers. That is all that can be alive
@@ -40,17 +43,17 @@ pub mod unwinding;
 
 use crate::descriptors::replacements;
 use crate::dispatch::kind;
-use crate::dispatch::text::is_libcs;
+use crate::dispatch::text::{is_libcs, libcs};
 use crate::raw::{self, syscall};
 use crate::{settings, thread};
 use places::{
-    Area, ENTRY, FAR_STUBS, FAR_STUBS_SIZE, LOCK, REFUSED, Range, STUBS, STUBS_SIZE, State,
+    Area, ENTRY, FAR_STUBS, FAR_STUBS_SIZE, LOCK, READ, REFUSED, Range, STUBS, STUBS_SIZE, State,
     distance, state,
 };
-use site::{find_move, is_simple, make_stub};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use site::{Before, find_before, is_simple, make_jump, make_stub};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stub::{arck_patched_avx, arck_patched_sse};
-use text::{Jump, Jumps};
+use text::{Calls, Jump, Jumps};
 use traps::OFTEN;
 
 /// First byte of the instruction behind `syscall` in `read` (a comparison of `rax`), and so the
@@ -64,13 +67,25 @@ const NEXT: u8 = 0x48;
 /// `after` is the address behind a `syscall` instruction.
 pub unsafe fn trapped(number: usize, after: usize) {
     // Of other code it is not known who jumps where.
-    if state() != State::On || !is_libcs(after) {
+    if !is_libcs(after) {
+        return;
+    }
+    traps::ALL.fetch_add(1, Ordering::Relaxed);
+    if state() != State::On {
         return;
     }
     let Some(count) = traps::count(number, after) else {
         return;
     };
-    if count != OFTEN || !is_simple(number) {
+    if EARLIER.load(Ordering::Relaxed) < EARLY && !replacements::is_spawned_child() {
+        let earlier = EARLIER.fetch_add(1, Ordering::Relaxed) + 1;
+        if earlier >= EARLY || count == OFTEN {
+            rewrite_known();
+        }
+    }
+    // Of a thread that waits for another both wait.
+    let often = if raw::is_single_threaded() { OFTEN } else { 0 };
+    if count < often || !is_simple(number) {
         return;
     }
     if replacements::is_spawned_child() {
@@ -127,17 +142,57 @@ pub fn rewrite_noted() {
 unsafe fn rewrite(number: usize, after: usize) {
     // SAFETY: libc's text before the end of the instruction.
     unsafe {
-        let Some(site) = find_move(number, after) else {
+        let Some(before) = find_before(after, Some(number)) else {
             return;
         };
         let alone = raw::is_single_threaded();
-        if site % 8 > 3 && !alone {
+        if !is_in_a_word(before.site) && !alone {
             return;
         }
-        let between = std::slice::from_raw_parts((site + 5) as *const u8, after - site - 7);
-        if let Some(stub) = make_stub(&STUBS, STUBS_SIZE, number, between, after) {
-            text::place(&[Jump { site, stub }], alone);
+        if let Some(jump) = make_jump(&STUBS, STUBS_SIZE, before, after) {
+            text::place(&[jump], alone);
         }
+    }
+}
+
+/// Whether a jump at this site lies in one aligned word, so that it can be written while others run.
+fn is_in_a_word(site: usize) -> bool {
+    site % 8 <= 3
+}
+
+/// Before a thread is made. Before the first: rewrites the sites that are known from the start, and then all
+/// those that could not be rewritten later. (libc says already that there are several threads.)
+pub fn before_threads() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    rewrite_known();
+    // With another dispatch a thread may have been made unseen.
+    if state() != State::On || kind::kind() != kind::Kind::Exclusive {
+        return;
+    }
+    let (start, end) = libcs();
+    let mut jumps = Jumps::new();
+    // SAFETY: libc's text; there is one thread.
+    unsafe {
+        let mut calls = Calls::new(Range { start, end });
+        while let Some(after) = calls.next_from(start + site::BETWEEN + 8) {
+            let movable =
+                |before: &Before| !is_in_a_word(before.site) && before.number.is_none_or(is_simple);
+            let Some(before) = find_before(after, None).filter(movable) else {
+                continue;
+            };
+            let Some(jump) = make_jump(&STUBS, STUBS_SIZE, before, after) else {
+                break;
+            };
+            if jumps.is_full() {
+                text::place(jumps.sorted(), true);
+                jumps = Jumps::new();
+            }
+            jumps.push(jump);
+        }
+        text::place(jumps.sorted(), true);
     }
 }
 
@@ -160,7 +215,7 @@ unsafe fn rewrite_read(function: usize, jumps: &mut Jumps) {
             reserve(&FAR_STUBS, FAR_STUBS_SIZE, near, 1 << 18, 16);
         }
         // SAFETY: the text is `read`'s, and nobody is in it.
-        let stub = unsafe { make_stub(&FAR_STUBS, FAR_STUBS_SIZE, 0, &[], site + 4) };
+        let stub = unsafe { make_stub(&FAR_STUBS, FAR_STUBS_SIZE, Some(0), &[], site + 4) };
         if let Some(stub) = stub
             && distance(site + 5, stub)[3] == NEXT
         {
@@ -197,21 +252,47 @@ fn reserve(area: &Area, size: usize, from: usize, step: usize, tries: usize) {
     }
 }
 
+/// Traps, of whatever sites, before those that are known from the start are rewritten.
+const EARLY: usize = 6;
+/// Traps until then.
+static EARLIER: AtomicUsize = AtomicUsize::new(0);
 /// At start-up, while there is one thread, with libc's text.
 pub fn start(text: Range) {
-    let rewrite = kind::kind() != kind::Kind::None && settings::PATCH.get() != b"never";
-    if rewrite {
+    // SAFETY: a constant name.
+    let read = unsafe { libc::dlsym(libc::RTLD_NEXT, c"read".as_ptr()) } as usize;
+    if read < text.start || !raw::is_single_threaded() {
+        return;
+    }
+    READ.store(read, Ordering::Relaxed);
+    if kind::kind() != kind::Kind::None && settings::PATCH.get() != b"never" {
+        traps::text_begins(text.start);
+        choose_entry();
+    }
+    // With another dispatch, a thread or a handler may be made unseen. Where the unwinder is loaded already it
+    // is told of the stubs, for which it takes memory, and so not amidst a call that libc makes to take some.
+    if kind::kind() != kind::Kind::Exclusive || unwinding::is_loaded() {
+        rewrite_known();
+    }
+}
+
+/// Rewrites the sites that are known from the start, if they are not yet. Before there is another thread, or
+/// a handler of the program's.
+pub fn rewrite_known() {
+    if READ.load(Ordering::Relaxed) == 0 || replacements::is_spawned_child() {
+        return;
+    }
+    let read = READ.swap(0, Ordering::Relaxed);
+    EARLIER.store(EARLY, Ordering::Relaxed);
+    let (start, end) = libcs();
+    let text = Range { start, end };
+    if state() == State::On {
         prepare(text.start);
     }
-    let rewrite = rewrite && !REFUSED.load(Ordering::Relaxed);
-    // SAFETY: a constant name; the constructor runs alone and inside none of the functions.
+    // SAFETY: the text is libc's, and there is one thread, which is inside none of the functions but for a
+    // `syscall` that ends a site: the byte behind it stays what it was.
     unsafe {
-        let read = libc::dlsym(libc::RTLD_NEXT, c"read".as_ptr()) as usize;
-        if read < text.start || !raw::is_single_threaded() {
-            return;
-        }
         let sites = shared::start(read, text);
-        if rewrite {
+        if state() == State::On {
             let mut jumps = Jumps::new();
             shared::rewrite(&sites, &mut jumps);
             rewrite_read(read, &mut jumps);
@@ -264,14 +345,18 @@ fn features() -> u32 {
     }
 }
 
-/// Chooses the entry and takes memory for stubs below libc's text, which begins at `near`.
-fn prepare(near: usize) {
+/// Chooses the entry that stubs call.
+fn choose_entry() {
     let entry = if has_avx() {
         arck_patched_avx as *const () as usize
     } else {
         arck_patched_sse as *const () as usize
     };
     ENTRY.store(entry, Ordering::Relaxed);
+}
+
+/// Takes memory for stubs below libc's text, which begins at `near`.
+fn prepare(near: usize) {
     // Before the LibFS maps the neighbourhood, 16 MiB apart.
     reserve(&STUBS, STUBS_SIZE, near - 0x100_0000, 0x100_0000, 64);
     if STUBS.start.load(Ordering::Relaxed) == 0 {
@@ -292,7 +377,10 @@ mod tests {
     /// The area of stubs in this test program.
     pub fn area() -> usize {
         static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| prepare(libc::read as *const () as usize & !0xfff));
+        ONCE.call_once(|| {
+            choose_entry();
+            prepare(libc::read as *const () as usize & !0xfff);
+        });
         STUBS.start.load(Ordering::Relaxed)
     }
 
@@ -309,7 +397,7 @@ mod tests {
             code[64 - tail.len()..].copy_from_slice(tail);
             let end = code.as_ptr() as usize + 64;
             // SAFETY: the array is longer than what is looked at.
-            unsafe { find_move(0x101, end) }.map(|site| end - site)
+            unsafe { find_before(end, Some(0x101)) }.map(|before| end - before.site)
         };
         assert_eq!(find(&[0xb8, 1, 1, 0, 0, 0x0f, 0x05]), Some(7));
         assert_eq!(
@@ -323,6 +411,13 @@ mod tests {
         assert_eq!(find(&[0x41, 0xb8, 1, 1, 0, 0, 0x0f, 0x05]), None);
         assert_eq!(find(&[0x89, 0xd0, 0x0f, 0x05]), None);
         assert_eq!(find(&[0xb8, 1, 1, 0, 0, 0x90, 0x0f, 0x05]), None);
+        // mov esi, 128; mov eax, r8d, as in a loop that waits for a lock. Not: mov r14d, 128; mov edx, 60 and
+        // eax of it, which ends a thread; a store of a constant.
+        let loops = [0xbe, 128, 0, 0, 0, 0x44, 0x89, 0xc0, 0x0f, 0x05];
+        assert_eq!(find(&loops), Some(10));
+        assert_eq!(find(&[&[0x41], &loops[..]].concat()), None);
+        assert_eq!(find(&[0xba, 60, 0, 0, 0, 0x89, 0xd0, 0x0f, 0x05]), None);
+        assert_eq!(find(&[&[0xc7, 0x44, 0x24], &loops[..]].concat()), None);
     }
 
     #[test]

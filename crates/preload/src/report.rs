@@ -15,7 +15,7 @@ use crate::calls::numbers;
 use crate::descriptors::replacements;
 use crate::dispatch::kind;
 use crate::memory;
-use crate::patch::places;
+use crate::patch::{places, traps};
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, Text, syscall};
 use crate::{descriptors, settings, thread};
@@ -264,6 +264,8 @@ fn head<'a, const N: usize>(text: &'a mut Text<N>, event: &[u8]) -> &'a mut Text
         .push(places::state().name().as_bytes())
         .push(b"\",\"patched_sites\":")
         .number(places::sites() as u64)
+        .push(b",\"traps\":")
+        .number(traps::ALL.load(Ordering::Relaxed))
         .push(b"}")
 }
 

@@ -138,6 +138,9 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             }
             spawn::detach();
         }
+        if new.handler > 1 {
+            before_handler();
+        }
         let reserved = !settings::ready() || thread::inside() || signal == 33;
         if !GUARDED.contains(&signal) && (reserved || new.handler <= 1) {
             let mut plain = new;
@@ -159,6 +162,22 @@ unsafe fn change(signal: i32, new: Option<KernelAction>, old: &mut KernelAction)
             ACTIONS[index].set(&before);
         }
         result
+    }
+}
+
+/// What is run before the program has a handler, as an address; 0: nothing.
+static BEFORE_HANDLERS: AtomicUsize = AtomicUsize::new(0);
+
+/// At start-up: what is to be done before the program has a handler.
+pub fn before_handlers(run: fn()) {
+    BEFORE_HANDLERS.store(run as *const () as usize, Ordering::Relaxed);
+}
+
+fn before_handler() {
+    let run = BEFORE_HANDLERS.swap(0, Ordering::Relaxed);
+    if run != 0 {
+        // SAFETY: the address of a function of this type.
+        unsafe { std::mem::transmute::<usize, fn()>(run)() };
     }
 }
 

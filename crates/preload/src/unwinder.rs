@@ -113,6 +113,8 @@ pub fn load() {
     if DONE.load(Ordering::Acquire) {
         return;
     }
+    // While nobody takes memory: the unwinder takes some when it is told of stubs.
+    patch::rewrite_known();
     // SAFETY: constant names; the library stays loaded.
     unsafe {
         let library = libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW);

@@ -15,3 +15,9 @@ pub fn is_libcs_text(start: usize, length: usize) {
 pub fn is_libcs(address: usize) -> bool {
     address.wrapping_sub(START.load(Ordering::Relaxed)) <= LENGTH.load(Ordering::Relaxed)
 }
+
+/// libc's text: where it begins and ends.
+pub fn libcs() -> (usize, usize) {
+    let start = START.load(Ordering::Relaxed);
+    (start, start + LENGTH.load(Ordering::Relaxed))
+}

@@ -4,14 +4,14 @@
 //! the same places in libc. A trap takes microseconds, and each rewriting of a site changes the
 //! protection of text twice. So a program is told by the environment (`ARCK_SITES`) which sites have
 //! trapped more than once in the one that has executed it, and in those before, and rewrites them all
-//! together when it starts.
+//! together (see [`super`]).
 //!
 //! Invariant: what the environment says is a hint. A site is rewritten if it is what a site that has
 //! trapped must be, in this process's libc: another libc has others, which trap.
 
 use super::places::{Range, STUBS, STUBS_SIZE};
-use super::site::{BETWEEN, find_move, is_simple, make_stub};
-use super::text::{Jump, Jumps};
+use super::site::{BETWEEN, find_before, is_simple, make_jump};
+use super::text::Jumps;
 use super::traps::{self, TOLD_MAX};
 use crate::settings;
 
@@ -31,7 +31,6 @@ fn parse(text: &[u8]) -> impl Iterator<Item = (usize, usize)> {
 /// # Safety
 /// `text` is libc's; no other thread runs.
 pub unsafe fn rewrite(told: &[u8], text: Range, jumps: &mut Jumps) {
-    traps::text_begins(text.start);
     for (offset, number) in parse(told) {
         let Some(after) = text.start.checked_add(offset) else {
             continue;
@@ -41,14 +40,13 @@ pub unsafe fn rewrite(told: &[u8], text: Range, jumps: &mut Jumps) {
         }
         // SAFETY: all that is looked at, and moved, lies in the text.
         unsafe {
-            let Some(site) = find_move(number, after) else {
+            let Some(before) = find_before(after, Some(number)) else {
                 continue;
             };
-            let between = std::slice::from_raw_parts((site + 5) as *const u8, after - site - 7);
-            let Some(stub) = make_stub(&STUBS, STUBS_SIZE, number, between, after) else {
+            let Some(jump) = make_jump(&STUBS, STUBS_SIZE, before, after) else {
                 return;
             };
-            jumps.push(Jump { site, stub });
+            jumps.push(jump);
         }
         traps::is_rewritten(number, after);
     }

@@ -13,6 +13,8 @@ pub const STUB_SIZE: usize = 112;
 pub static SITES: AtomicUsize = AtomicUsize::new(0);
 pub static LOCK: AtomicBool = AtomicBool::new(false);
 pub static REFUSED: AtomicBool = AtomicBool::new(false);
+/// libc's `read`, until the sites that are known from the start are rewritten; then 0.
+pub static READ: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory for stubs: where it is, and how many bytes are used.
 pub struct Area {

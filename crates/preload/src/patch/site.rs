@@ -2,6 +2,7 @@
 
 use super::places::Area;
 use super::stub::write_stub;
+use super::text::Jump;
 use crate::calls::{self, numbers};
 use crate::descriptors::replacements;
 use crate::dispatch::kind;
@@ -21,12 +22,23 @@ pub fn is_simple(number: usize) -> bool {
         )
 }
 
-/// Where the `mov eax, number` before the `syscall` that ends at `after` begins, if all that is
-/// between them may be copied.
+/// What comes before a `syscall` that can be rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// The instruction of five bytes that a jump takes the place of.
+    pub site: usize,
+    /// The call's number, if that instruction puts it into `eax`. Otherwise it puts a constant into another
+    /// register, and belongs to what is copied.
+    pub number: Option<usize>,
+}
+
+/// What comes before the `syscall` that ends at `after`, if all that is between may be copied: a `mov eax` of
+/// the number, which the caller knows where it has trapped; or else, as in loops that keep the number in a
+/// register, a `mov` of another constant.
 ///
 /// # Safety
 /// The [`BETWEEN`] + 8 bytes before `after` can be read.
-pub unsafe fn find_move(number: usize, after: usize) -> Option<usize> {
+pub unsafe fn find_before(after: usize, known: Option<usize>) -> Option<Before> {
     let mut bytes = [0u8; BETWEEN + 8];
     // SAFETY: the caller's promise. A copy, since text may change.
     unsafe {
@@ -40,15 +52,46 @@ pub unsafe fn find_move(number: usize, after: usize) -> Option<usize> {
     if bytes[end..] != [0x0f, 0x05] {
         return None;
     }
-    let mut wanted = [0xb8, 0, 0, 0, 0];
-    wanted[1..].copy_from_slice(&(number as u32).to_le_bytes());
-    for at in (1..=end - 5).rev() {
-        // A prefix would make it another register's mov.
-        if bytes[at..at + 5] == wanted
-            && !(0x40..=0x4f).contains(&bytes[at - 1])
-            && are_simple(&bytes[at + 5..end])
-        {
-            return Some(after - bytes.len() + at);
+    let start = after - bytes.len();
+    // A prefix would make it another register's mov.
+    let places = || {
+        (3..=end - 5)
+            .rev()
+            .filter(|at| !(0x40..=0x4f).contains(&bytes[*at - 1]))
+    };
+    // What looks like a `mov` may be the operand of a longer instruction.
+    let is_whole = |at: usize| {
+        let with_constant = |byte: u8| matches!(byte, 0x69 | 0x81 | 0xc7);
+        !with_constant(bytes[at - 2]) && !with_constant(bytes[at - 3])
+    };
+    for at in places().filter(|at| bytes[*at] == 0xb8) {
+        let number =
+            u32::from_le_bytes([bytes[at + 1], bytes[at + 2], bytes[at + 3], bytes[at + 4]]);
+        let number = number as usize;
+        let is_it = match known {
+            Some(known) => known == number,
+            None => number < numbers::COUNT && is_whole(at),
+        };
+        if is_it && are_simple(&bytes[at + 5..end]) {
+            let (site, number) = (start + at, Some(number));
+            return Some(Before { site, number });
+        }
+    }
+    // mov eax, register: the last, of two bytes, or of three for the higher registers.
+    let (rest, source) = match bytes[..end] {
+        [.., 0x44, 0x89, operands] if operands & 0xc7 == 0xc0 => (3, operands >> 3 & 7 | 8),
+        [.., 0x89, operands] if operands & 0xc7 == 0xc0 => (2, operands >> 3 & 7),
+        _ => return None,
+    };
+    let loaded = end - rest;
+    let constants = places().filter(|at| *at + 5 <= loaded && matches!(bytes[*at], 0xb9..=0xbf));
+    let other = |at: &usize| bytes[*at] != 0xbc && bytes[*at] & 7 != source;
+    for at in constants.filter(other).filter(|at| is_whole(*at)) {
+        if are_simple(&bytes[at + 5..loaded]) {
+            return Some(Before {
+                site: start + at,
+                number: None,
+            });
         }
     }
     None
@@ -76,6 +119,17 @@ fn are_simple(mut code: &[u8]) -> bool {
             {
                 2
             }
+            // xor and and of a register and a constant, of a byte or of four.
+            (0x80, [operands, ..])
+                if operands >> 3 == 0x1e && !matches!(second(operands), 0 | 4) =>
+            {
+                3
+            }
+            (0x81, [operands, ..])
+                if operands >> 3 == 0x1c && !matches!(second(operands), 0 | 4) =>
+            {
+                6
+            }
             // mov register, constant.
             (0xb9..=0xbf, _) if !bit(8) && *opcode != 0xbc => 5,
             // mov register, [rsp + constant of a byte].
@@ -94,18 +148,45 @@ fn are_simple(mut code: &[u8]) -> bool {
     true
 }
 
+/// The jump for what [`find_before`] found before the `syscall` that ends at `after`. `None` if there is no
+/// room for its stub.
+///
+/// # Safety
+/// The text can be read; the patch lock is held, or no other thread runs.
+pub unsafe fn make_jump(area: &Area, size: usize, before: Before, after: usize) -> Option<Jump> {
+    let Before { site, number } = before;
+    let from = if number.is_some() { site + 5 } else { site };
+    // SAFETY: the caller's promise.
+    let stub = unsafe {
+        let copied = std::slice::from_raw_parts(from as *const u8, after - 2 - from);
+        make_stub(area, size, number, copied, after)?
+    };
+    Some(Jump { site, stub })
+}
+
 /// Writes the stub of a call made by the `syscall` that ends at `after`. `None` if there is no
 /// room for it.
 pub unsafe fn make_stub(
     area: &Area,
     size: usize,
-    number: usize,
+    number: Option<usize>,
     between: &[u8],
     after: usize,
 ) -> Option<usize> {
-    if between.len() > BETWEEN {
+    if between.len() > BETWEEN + 5 {
         return None;
     }
+    let Some(number) = number else {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            write_stub(area, size, |code| {
+                code.push(between);
+                // mov ecx, eax
+                code.push_entry(after, |code| code.push(&[0x89, 0xc1]));
+                code.push_jump(after);
+            })
+        };
+    };
     let number_bytes = (number as u32).to_le_bytes();
     // SAFETY: the caller's promise.
     unsafe {
@@ -155,6 +236,10 @@ mod tests {
         assert!(are_simple(&[
             0x48, 0x8b, 0x74, 0x24, 0x10, 0x8b, 0x7c, 0x24, 0x08
         ]));
+        // and esi, 128; xor sil, 129 (pthread_mutex_unlock); xor dl, 129.
+        assert!(are_simple(&[
+            0x81, 0xe6, 0x80, 0, 0, 0, 0x40, 0x80, 0xf6, 0x81, 0x80, 0xf2, 0x81
+        ]));
         // mov r8, rdi; mov r12, rsp is copied too, since r12 is no stack pointer.
         assert!(are_simple(&[0x49, 0x89, 0xf8, 0x49, 0x89, 0xe4]));
         for not_copied in [
@@ -173,6 +258,9 @@ mod tests {
             &[0x8b, 0x64, 0x24, 8],
             &[0x89, 0xc7],
             &[0x89, 0x7c, 0x24, 8],
+            &[0x80, 0xf0, 0x81],
+            &[0x40, 0x80, 0xf4, 0x81],
+            &[0x81, 0xe4, 0x80, 0, 0, 0],
         ] {
             assert!(!are_simple(not_copied), "{not_copied:x?}");
         }

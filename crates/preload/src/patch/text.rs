@@ -3,7 +3,7 @@
 //! Invariant: text is writable only while jumps are written to it, and its pages stay shared with
 //! other programs but for those that hold one.
 
-use super::places::{REFUSED, SITES, distance};
+use super::places::{REFUSED, Range, SITES, distance};
 use crate::raw::syscall;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,9 +51,73 @@ impl Jumps {
         self.length += 1;
     }
 
+    pub fn is_full(&self) -> bool {
+        self.length == JUMPS_MAX
+    }
+
     /// By their places.
     pub fn sorted(&self) -> &[Jump] {
         &self.list[..self.length]
+    }
+}
+
+/// The `syscall` instructions of a text, or what looks like one: where they end.
+pub struct Calls {
+    text: Range,
+    /// All before was looked at, but for what is left of it.
+    looked_at: usize,
+    left: u32,
+}
+
+/// Bytes that are looked at together. libc's text is more than a million bytes.
+const TOGETHER: usize = 16;
+
+impl Calls {
+    /// # Safety
+    /// The text can be read.
+    pub unsafe fn new(text: Range) -> Calls {
+        let (looked_at, left) = (text.start, 0);
+        Calls {
+            text,
+            looked_at,
+            left,
+        }
+    }
+
+    /// The next one that ends at this address or behind it.
+    pub fn next_from(&mut self, from: usize) -> Option<usize> {
+        loop {
+            while self.left == 0 {
+                self.left = self.look()?;
+            }
+            let after = self.looked_at - TOGETHER + self.left.trailing_zeros() as usize + 2;
+            self.left &= self.left - 1;
+            if after >= from {
+                return Some(after);
+            }
+        }
+    }
+
+    /// Which of the next bytes are the first of such an instruction. `None` at the end: the last few are not
+    /// looked at.
+    fn look(&mut self) -> Option<u32> {
+        use std::arch::x86_64::{
+            _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
+        };
+        let start = self.looked_at;
+        if self.text.end - start <= TOGETHER {
+            return None;
+        }
+        self.looked_at = start + TOGETHER;
+        // SAFETY: two times sixteen bytes, of seventeen that are in the text. All processors of this kind have
+        // the instructions.
+        unsafe {
+            let first = _mm_loadu_si128(start as *const _);
+            let second = _mm_loadu_si128((start + 1) as *const _);
+            let first = _mm_cmpeq_epi8(first, _mm_set1_epi8(0x0f));
+            let second = _mm_cmpeq_epi8(second, _mm_set1_epi8(0x05));
+            Some(_mm_movemask_epi8(_mm_and_si128(first, second)) as u32)
+        }
     }
 }
 
@@ -124,6 +188,23 @@ mod tests {
         assert!(sorted.is_sorted(), "{sorted:x?}");
         assert_eq!(near(sorted), 3);
         assert_eq!(near(&sorted[3..]), 2);
+    }
+
+    #[test]
+    fn calls_are_found_wherever_they_are() {
+        let mut code = [0x90u8; 100];
+        for at in [0, 15, 40, 42, 79, 94] {
+            code[at..at + 2].copy_from_slice(&[0x0f, 0x05]);
+        }
+        let start = code.as_ptr() as usize;
+        let end = start + code.len();
+        // SAFETY: bytes that can be read.
+        let mut calls = unsafe { Calls::new(Range { start, end }) };
+        let next = || Some(calls.next_from(start + 3)? - start);
+        assert_eq!(
+            std::iter::from_fn(next).collect::<Vec<_>>(),
+            [17, 42, 44, 81, 96]
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! Invariant: whoever counts at the same time may count one too few, which costs a trap.
 
-use super::places::{State, state};
+use super::places::{READ, State, state};
 use crate::calls::numbers;
-use crate::raw;
+use crate::{raw, settings};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Traps of one site before it is rewritten.
@@ -17,6 +17,8 @@ const MORE_THAN_ONCE: u64 = 2;
 const TEXT_MAX: usize = TOLD_MAX * 14;
 /// Traps by site: address in the upper 48 bits, then 12 bits of the call's number, and 4 of the count.
 static TRAPS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+/// All traps of libc's sites.
+pub static ALL: AtomicU64 = AtomicU64::new(0);
 /// Where libc's text begins; 0 = nothing is rewritten.
 static START: AtomicUsize = AtomicUsize::new(0);
 const COUNT: u64 = 0xf;
@@ -61,6 +63,14 @@ pub fn tell() -> raw::Text<TEXT_MAX> {
     let mut text = raw::Text::new();
     let start = START.load(Ordering::Relaxed);
     if start == 0 || state() != State::On {
+        return text;
+    }
+    if READ.load(Ordering::Relaxed) != 0 {
+        // What was told of has not been looked at.
+        let told = settings::sites();
+        if told.len() <= TEXT_MAX {
+            text.push(told);
+        }
         return text;
     }
     let sites = TRAPS.iter().map(|slot| slot.load(Ordering::Relaxed));

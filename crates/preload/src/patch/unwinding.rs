@@ -67,7 +67,7 @@ const NOT_YET: u8 = 0;
 const UNDER_WAY: u8 = 1;
 const DONE: u8 = 2;
 
-/// At start-up, when the areas of stubs have their places: describes them.
+/// When the areas of stubs have their places: describes them.
 ///
 /// # Safety
 /// Called once, while no other thread runs.
@@ -92,6 +92,12 @@ pub unsafe fn start() {
         function => function,
     };
     register(function);
+}
+
+/// Whether the program has loaded the unwinder from its start.
+pub fn is_loaded() -> bool {
+    // SAFETY: reads an address.
+    unsafe { arck_register_frame() != 0 }
 }
 
 // SAFETY: the function below, which takes nothing, changes no register but the one that it returns, and

@@ -123,3 +123,22 @@ fn sites_that_trap_often_are_rewritten() {
     let sites = last["interception"]["patched_sites"].as_u64();
     assert!(sites.expect("a count") >= 2, "{report:?}");
 }
+
+/// Where there are threads, each of libc's sites is rewritten too, before there are or when it has trapped: so many
+/// more calls are no more traps.
+#[test]
+fn sites_are_rewritten_where_there_are_threads() {
+    let binary = compile("contended");
+    let traps = |count: &str| {
+        let place = Place::new();
+        let output = place.served("sud-exclusive", Command::new(&binary).arg(count));
+        assert!(output.status.success(), "{output:?}");
+        let report = place.report();
+        let interception = &report.last().expect("a line")["interception"];
+        interception["traps"].as_u64().expect("a count")
+    };
+    let few = traps("3");
+    // Which waits come about at all is a matter of luck: each of their sites traps once.
+    let many = traps("300");
+    assert!(many <= few + 10, "{few} traps, and {many}");
+}
