@@ -253,7 +253,7 @@ fn reserve(area: &Area, size: usize, from: usize, step: usize, tries: usize) {
 }
 
 /// Traps, of whatever sites, before those that are known from the start are rewritten.
-const EARLY: usize = 6;
+const EARLY: usize = 3;
 /// Traps until then.
 static EARLIER: AtomicUsize = AtomicUsize::new(0);
 /// At start-up, while there is one thread, with libc's text.
