@@ -12,7 +12,7 @@ ROUNDS ?= 16
 # Of each kind for `make storms`.
 COUNT ?= 1000
 
-.PHONY: all build demo test torture storms test-threads test-vm test-apps model fuzz bench lint doc prepare install uninstall deb clean
+.PHONY: all build demo test torture storms test-threads test-vm test-apps test-suites model fuzz bench lint doc prepare install uninstall deb clean
 
 all: build
 
@@ -58,11 +58,19 @@ test-vm: prepare
 	scripts/test-vm $(ROUNDS) $(SEED)
 
 # Whole programs (git, make, PostgreSQL, ...), unmodified, beside tmpfs; `scripts/test-apps git` for one. Then what
-# `make install` and `make deb` make, in a clean root.
+# `make install` and `make deb` make, in a clean root, and the first of the suites.
 test-apps: prepare
 	scripts/prepare apps
 	scripts/test-apps
 	scripts/test-install
+	$(BUILD)
+	scripts/test-suites pjdfstest fsx
+
+# Test suites that others wrote (pjdfstest, fsx, ...) on a pool, both ways in, beside tmpfs, as root.
+test-suites: prepare
+	scripts/prepare suites
+	$(BUILD)
+	scripts/test-suites
 
 # A million schedules of the ownership protocol, seven times those of `make test`.
 model: prepare

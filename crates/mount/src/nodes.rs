@@ -1,7 +1,8 @@
 //! Inodes as the kernel knows them.
 //!
 //! Invariant: the kernel's number of an inode is made of the pool's number and generation, and of nothing else: there is
-//! no table of what the kernel knows, and nothing to forget. One number never means two inodes.
+//! no table of what the kernel knows, and nothing to forget. One number never means two inodes at a time; of what it means
+//! one after the other the kernel is told different [`generation`]s.
 
 use arckfs::{At, Attributes, Timestamp};
 use fuser::{FileAttr, FileType, Generation, INodeNo};
@@ -108,9 +109,15 @@ pub fn attributes(found: &Attributes) -> FileAttr {
     }
 }
 
-/// How the kernel counts what has the same number.
+/// How the kernel tells apart what has the same number: what is made and removed before a fold leaves its number, with
+/// its generation, to the next one, while the kernel may still hold the first (a directory that was removed, and whose
+/// last close is under way: nothing could be made in the next one). Their times of birth differ, of which the kernel keeps 32
+/// bits.
 pub fn generation(found: &Attributes) -> Generation {
-    Generation(u64::from(found.generation))
+    let born = (found.created.seconds as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(u64::from(found.created.nanoseconds));
+    Generation((born ^ born >> 32) & u64::from(u32::MAX))
 }
 
 #[cfg(test)]

@@ -84,6 +84,7 @@ pub const ROWS: &[Row] = &[
     ("renamed and open", renamed_and_open),
     ("replaced and open", replaced_and_open),
     ("removed directory", removed_directory),
+    ("removed directories that are held", held_directories),
     ("shared maps", shared_maps),
     ("private maps", private_maps),
     ("maps of unlinked files", unlinked_maps),

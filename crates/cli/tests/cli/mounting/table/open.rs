@@ -99,6 +99,30 @@ pub fn replaced_and_open(at: &Path, seen: &mut Seen) {
     seen.note("new", std::fs::read_to_string(at.join("config")).unwrap());
 }
 
+/// What is made in the place of a removed directory is another one, also while something holds that.
+pub fn held_directories(at: &Path, seen: &mut Seen) {
+    let mut lost = Vec::new();
+    for round in 0..20 {
+        let removed = at.join("removed");
+        create_dir(&removed).unwrap();
+        let held = fs::open(&removed, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        std::fs::remove_dir(&removed).unwrap();
+        let others: Vec<_> = (0..40).map(|other| at.join(format!("{other}"))).collect();
+        for (number, other) in others.iter().enumerate() {
+            create_dir(other).unwrap();
+            if let Err(error) = create_dir(other.join("in it")) {
+                lost.push((round, number, error.raw_os_error()));
+            }
+            seen.names("listed", other);
+        }
+        for other in others {
+            std::fs::remove_dir_all(other).unwrap();
+        }
+        drop(held);
+    }
+    seen.note("lost", lost);
+}
+
 pub fn removed_directory(at: &Path, seen: &mut Seen) {
     create_dir(at.join("folder")).unwrap();
     let folder = fs::open(
