@@ -17,6 +17,7 @@
 mod attributes;
 pub mod beneath;
 mod data;
+mod flags;
 mod helper;
 mod identity;
 mod listing;

@@ -16,7 +16,7 @@ mod stable;
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
     asynchronous, attributes, control, data, extended, limits, locking, locks, mapping, names,
-    passing, sockets, transfer,
+    passing, sockets, transfer, waiting,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals, stack};
@@ -120,7 +120,7 @@ calls! {
     SYS_rt_sigprocmask "rt_sigprocmask" => signals::rt_sigprocmask,
         served "takes no file: as rt_sigaction";
     SYS_ioctl "ioctl" => control::ioctl,
-        served "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY otherwise, EOPNOTSUPP for FICLONE and FICLONERANGE";
+        served "FIONREAD, FIONBIO, FIOASYNC, FIOQSIZE, FIGETBSZ, FIOCLEX, FIONCLEX; flags of inodes (FS_IOC_GETFLAGS, lsattr): there are none, EOPNOTSUPP for any; ENOTTY otherwise, EOPNOTSUPP for FICLONE, FICLONERANGE, FIDEDUPERANGE and FS_IOC_FIEMAP";
     SYS_pread64 "pread64" => data::pread64;
     SYS_pwrite64 "pwrite64" => data::pwrite64;
     SYS_readv "readv" => data::readv;
@@ -222,10 +222,14 @@ calls! {
     SYS_readlinkat "readlinkat" => names::readlinkat;
     SYS_fchmodat "fchmodat" => attributes::fchmodat;
     SYS_faccessat "faccessat" => attributes::faccessat;
-    SYS_pselect6 "pselect6" => signals::with_pair::<{ libc::SYS_pselect6 as usize }>,
-        served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
-    SYS_ppoll "ppoll" => signals::with_mask::<{ libc::SYS_ppoll as usize }, 3>,
-        served "only its signal mask, as rt_sigaction; the descriptors are placeholders, which are always ready, as regular files are";
+    SYS_poll "poll" => waiting::poll,
+        served "what is closed; other descriptors are placeholders, which are always ready, as regular files are";
+    SYS_select "select" => waiting::select,
+        served "what is closed; other descriptors are placeholders, which are always ready, as regular files are";
+    SYS_pselect6 "pselect6" => waiting::pselect6,
+        served "its signal mask, as rt_sigaction, and what is closed; other descriptors are placeholders, which are always ready, as regular files are";
+    SYS_ppoll "ppoll" => waiting::ppoll,
+        served "its signal mask, as rt_sigaction, and what is closed; other descriptors are placeholders, which are always ready, as regular files are";
     SYS_splice "splice" => transfer::splice;
     SYS_tee "tee" => transfer::tee;
     SYS_vmsplice "vmsplice" => transfer::vmsplice;

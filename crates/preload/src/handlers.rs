@@ -23,6 +23,7 @@ pub mod passing;
 pub mod pipes;
 pub mod sockets;
 pub mod transfer;
+pub mod waiting;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};
 use crate::descriptors::{Descriptor, lookup};

@@ -10,7 +10,7 @@
 
 pub mod below;
 
-use crate::backend::{At, Failure, inside};
+use crate::backend::{At, Errno, Failure, inside};
 use crate::descriptors::{self, Descriptor};
 use crate::memory::{self, Text};
 use crate::settings::{self, PATH_MAX};
@@ -221,7 +221,15 @@ fn below_descriptor(path: &[u8]) -> Option<(usize, &[u8])> {
     Some((descriptor_named(name)?, strip(rest)))
 }
 
-/// The path of an open pool file that was named by its descriptor.
+/// How `/proc` writes where what has no name was, as far as that is known: it has a name that cannot be looked up.
+pub fn of_nameless(inode: u64) -> Vec<u8> {
+    let mut path = settings::MOUNT.get().to_vec();
+    path.extend_from_slice(format!("/#{inode} (deleted)").as_bytes());
+    path
+}
+
+/// The path of an open pool file that was named by its descriptor; the file itself if it has no name, or is a symbolic
+/// link, which is not followed.
 #[cold]
 fn link(descriptor: usize, scratch: &mut Scratch) -> Place<'_> {
     let handle = match descriptors::lookup(descriptor) {
@@ -231,15 +239,24 @@ fn link(descriptor: usize, scratch: &mut Scratch) -> Place<'_> {
     };
     let buffer = scratch.room();
     let found = inside(|fs| {
-        let path = fs.path_of(handle)?;
+        let of = fs.stat_handle(handle)?;
+        let itself = Place::Pool(At::Inode(of.inode as u32, of.generation), b"");
+        if of.mode & libc::S_IFMT == libc::S_IFLNK {
+            return Ok(Err(itself));
+        }
+        let path = match fs.path_of(handle) {
+            Err(Errno::NOENT) => return Ok(Err(itself)),
+            found => found?,
+        };
         let rest = below_mount(&path).filter(|rest| rest.len() <= PATH_MAX);
-        Ok(rest.map(|rest| {
+        Ok(Ok(rest.map(|rest| {
             buffer[..rest.len()].copy_from_slice(rest);
             rest.len()
-        }))
+        })))
     });
     match found {
-        Ok(Some(length)) => Place::Pool(At::Root, &buffer[..length]),
+        Ok(Err(itself)) => itself,
+        Ok(Ok(Some(length))) => Place::Pool(At::Root, &buffer[..length]),
         Err(Failure::Errno(errno)) => Place::Error(crate::backend::minus(errno)),
         _ => Place::Error(raw::error(libc::ENOENT)),
     }

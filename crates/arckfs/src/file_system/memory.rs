@@ -49,6 +49,26 @@ const REFRESH_ATTEMPTS: u32 = 64;
 const PLACE_FLAGS: i32 =
     libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_STACK;
 
+/// Flags that the kernel knows for a map of a file, but MAP_SYNC, which not every file has.
+const KNOWN_FLAGS: i32 = libc::MAP_TYPE
+    | libc::MAP_FIXED
+    | libc::MAP_32BIT
+    | libc::MAP_STACK
+    | libc::MAP_ANONYMOUS
+    | libc::MAP_DENYWRITE
+    | libc::MAP_EXECUTABLE
+    | libc::MAP_GROWSDOWN
+    | libc::MAP_LOCKED
+    | libc::MAP_NORESERVE
+    | libc::MAP_POPULATE
+    | libc::MAP_NONBLOCK
+    | libc::MAP_HUGETLB
+    | MAP_ABOVE_4G
+    // MAP_UNINITIALIZED is one of their bits.
+    | libc::MAP_HUGE_2MB
+    | libc::MAP_HUGE_1GB;
+const MAP_ABOVE_4G: i32 = 0x80;
+
 fn whole_pages(length: usize) -> Result<usize, Errno> {
     match length.checked_next_multiple_of(PAGE) {
         Some(0) => Err(Errno::INVAL),
@@ -89,11 +109,15 @@ impl FileSystem {
         if open_flags & libc::O_PATH != 0 {
             return Err(Errno::BADF);
         }
+        // Huge pages are of other files, and a stack grows into no file.
+        if flags & (libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) != 0 {
+            return Err(Errno::INVAL);
+        }
         let is_shared = match flags & libc::MAP_TYPE {
             libc::MAP_PRIVATE => false,
             libc::MAP_SHARED => true,
             // Which promises that unknown flags are refused: nobody here knows MAP_SYNC.
-            libc::MAP_SHARED_VALIDATE if flags & libc::MAP_SYNC != 0 => {
+            libc::MAP_SHARED_VALIDATE if flags & !KNOWN_FLAGS != 0 => {
                 return Err(Errno::OPNOTSUPP);
             }
             libc::MAP_SHARED_VALIDATE => true,

@@ -5,15 +5,16 @@
 use super::{BELIEVED, Requests, number, told};
 use crate::attributes::{self, Changes};
 use crate::data;
+use crate::flags;
 use crate::locks::Range;
 use crate::names::{self, Made};
 use crate::nodes::{self, Node};
 use arckfs::FileSystem;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -507,6 +508,23 @@ impl Filesystem for Requests {
         let node = Node::of(number);
         let remove = |fs: &FileSystem| attributes::remove_extended(fs, node, name.as_bytes());
         Self::answer(reply, self.serve(request, remove));
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _open: FileHandle,
+        _flags: IoctlFlags,
+        command: u32,
+        given: &[u8],
+        _size: u32,
+        reply: ReplyIoctl,
+    ) {
+        match flags::answer(command, given) {
+            Ok(answer) => reply.ioctl(0, answer),
+            Err(errno) => reply.error(told(errno)),
+        }
     }
 
     fn fallocate(

@@ -117,6 +117,8 @@ const fn looks_up(number: i64) -> bool {
             | libc::SYS_capset
             // They wait, and are told of placeholders what regular files tell.
             | libc::SYS_rt_sigsuspend
+            | libc::SYS_poll
+            | libc::SYS_select
             | libc::SYS_pselect6
             | libc::SYS_ppoll
             | libc::SYS_epoll_pwait

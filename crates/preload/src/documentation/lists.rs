@@ -10,7 +10,7 @@ pub const PASSED: &[(&str, &str)] = &[
          lead to the next program; any other that would is made a forked one)",
     ),
     (
-        "poll select epoll_ctl epoll_wait",
+        "epoll_ctl epoll_wait",
         "a pool descriptor is a regular file to the kernel: always ready, EPERM for epoll_ctl",
     ),
     (

@@ -15,7 +15,7 @@ pub const THROUGH_MOUNT: &[(&str, &str)] = &[
     ("statx", "works; time of birth is not told"),
     (
         "ioctl",
-        "ENOTTY for flags of files (FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR), else as on tmpfs",
+        "as on tmpfs; of flags of inodes there are none, EOPNOTSUPP for any",
     ),
     ("fallocate", "works, FALLOC_FL_ZERO_RANGE (zeroes) too"),
     (

@@ -247,7 +247,8 @@ pub unsafe fn fchmodat2(a: &Arguments) -> isize {
             a[1],
             |fs, at, path| {
                 let flags = a[3] as i32;
-                if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
+                let is_itself = path.is_empty() && matches!(at, At::Inode(..));
+                if is_itself || flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
                     let mode = fs.stat(at, path, flags)?.mode;
                     if mode & libc::S_IFMT == libc::S_IFLNK {
                         return Err(Failure::Errno(Errno::OPNOTSUPP));

@@ -1,7 +1,8 @@
 //! Calls on descriptors themselves: close, dup, fcntl, ioctl; and the umask.
 
+use super::attributes::store;
 use super::{locks, on_descriptor};
-use crate::backend::{Errno, Failure, Handle, inside, minus};
+use crate::backend::{Attributes, Errno, Failure, Handle, inside, minus};
 use crate::descriptors::replacements::Count;
 use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup, replacements};
 use crate::raw::{self, Arguments, blocking, error, syscall};
@@ -187,17 +188,96 @@ fn pool_fcntl(a: &Arguments, handle: Handle) -> isize {
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => error(libc::EBADF),
         libc::F_GETLEASE => libc::F_UNLCK as isize,
         // No signals are ever sent for a file of the pool; the owner is accepted and forgotten.
+        F_SETSIG if a[2] as u32 > SIGNALS => error(libc::EINVAL),
         libc::F_SETOWN | libc::F_GETOWN | F_SETSIG | F_GETSIG => 0,
+        // As a file of tmpfs that was not made by memfd_create.
+        libc::F_ADD_SEALS | libc::F_GET_SEALS => match kind_of(handle) {
+            Ok(libc::S_IFREG) if command == libc::F_GET_SEALS => libc::F_SEAL_SEAL as isize,
+            Ok(libc::S_IFREG) => error(libc::EPERM),
+            Ok(_) => error(libc::EINVAL),
+            Err(error) => error,
+        },
+        libc::F_NOTIFY => match kind_of(handle) {
+            Ok(libc::S_IFDIR) => error(libc::EINVAL),
+            Ok(_) => error(libc::ENOTDIR),
+            Err(error) => error,
+        },
+        // Of whatever else is open it is not the same description.
+        F_DUPFD_QUERY => match lookup(a[2]) {
+            Descriptor::Pool(other) => isize::from(other == handle),
+            Descriptor::Error(error) => error,
+            // SAFETY: no pointers.
+            Descriptor::Kernel => match unsafe { syscall!(libc::SYS_fcntl, a[2], libc::F_GETFD) } {
+                failed if raw::failed(failed) => failed,
+                _ => 0,
+            },
+        },
         _ => error(libc::EINVAL),
     }
 }
 
+/// What kind of file is open, as in its mode; or minus an error number.
+fn kind_of(handle: Handle) -> Result<u32, isize> {
+    inside(|fs| Ok(fs.stat_handle(handle)?.mode & libc::S_IFMT)).map_err(|failure| match failure {
+        Failure::Errno(errno) => minus(errno),
+        Failure::Outside(_) => error(libc::EIO),
+    })
+}
+
+const F_DUPFD_QUERY: i32 = 1027;
+/// How many signals there are.
+const SIGNALS: u32 = 64;
 const F_SETSIG: i32 = 10;
 const F_GETSIG: i32 = 11;
 const FIOCLEX: usize = 0x5451;
 const FIONCLEX: usize = 0x5450;
 const FICLONE: usize = 0x4004_9409;
 const FICLONERANGE: usize = 0x4020_940d;
+
+const FIOASYNC: usize = 0x5452;
+const FIOQSIZE: usize = 0x5460;
+const FIBMAP: usize = 1;
+const FIGETBSZ: usize = 2;
+const FIEMAP: usize = 0xc020_660b;
+const FIDEDUPERANGE: usize = 0xc018_9436;
+/// Flags of an inode (lsattr, chattr), in either width that programs ask for.
+const GETFLAGS: usize = 0x8008_6601;
+const SETFLAGS: usize = 0x4008_6602;
+const FSGETXATTR: usize = 0x801c_581f;
+const FSSETXATTR: usize = 0x401c_5820;
+
+/// `struct fsxattr`: flags, hints, projects.
+type FileAttributes = [u32; 7];
+
+/// Flags of inodes, as far as a pool has any: none are set, and none can be.
+fn inode_flags(request: usize, address: usize, of: &Attributes) -> Result<isize, Failure> {
+    let may_have = of.mode & libc::S_IFMT;
+    if may_have != libc::S_IFREG && may_have != libc::S_IFDIR {
+        return Err(Failure::Errno(Errno::NOTTY));
+    }
+    let wanted: FileAttributes = match request {
+        GETFLAGS => return store(address, 0u32),
+        FSGETXATTR => return store(address, FileAttributes::default()),
+        // SAFETY: integers.
+        SETFLAGS => [
+            unsafe { memory::copy_in::<u32>(address)? },
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ],
+        // SAFETY: integers.
+        _ => unsafe { memory::copy_in(address)? },
+    };
+    let user = rustix::process::geteuid().as_raw();
+    match wanted == FileAttributes::default() {
+        _ if user != of.uid && user != 0 => Err(Failure::Errno(Errno::PERM)),
+        true => Ok(0),
+        false => Err(Failure::Errno(Errno::OPNOTSUPP)),
+    }
+}
 
 pub unsafe fn ioctl(a: &Arguments) -> isize {
     let request = a[1] as u32 as usize;
@@ -208,17 +288,40 @@ pub unsafe fn ioctl(a: &Arguments) -> isize {
             a[0],
             |fs, handle| match request {
                 _ if fs.flags(handle)? & libc::O_PATH != 0 => Err(Failure::Errno(Errno::BADF)),
-                FICLONE | FICLONERANGE => Err(Failure::Errno(Errno::OPNOTSUPP)),
+                FICLONE | FICLONERANGE | FIDEDUPERANGE | FIEMAP => {
+                    Err(Failure::Errno(Errno::OPNOTSUPP))
+                }
+                GETFLAGS | SETFLAGS | FSGETXATTR | FSSETXATTR => {
+                    inode_flags(request, a[2], &fs.stat_handle(handle)?)
+                }
+                FIGETBSZ => store(a[2], 4096u32),
+                FIBMAP => Err(Failure::Errno(Errno::INVAL)),
                 FIOCLEX | FIONCLEX => {
                     descriptors::set_close_on_exec(a[0] as u32 as usize, request == FIOCLEX);
                     Ok(0)
                 }
-                _ if request == libc::FIONREAD as usize => {
-                    let size = fs.stat_handle(handle)?.size as i64;
-                    let at = fs.seek(handle, 0, libc::SEEK_CUR)? as i64;
-                    super::attributes::store(a[2], (size - at).clamp(0, i32::MAX.into()) as i32)
+                FIOQSIZE => {
+                    let of = fs.stat_handle(handle)?;
+                    match of.mode & libc::S_IFMT {
+                        libc::S_IFREG | libc::S_IFDIR => store(a[2], of.blocks * 512),
+                        _ => Err(Failure::Errno(Errno::NOTTY)),
+                    }
                 }
+                _ if request == libc::FIONREAD as usize => {
+                    let of = fs.stat_handle(handle)?;
+                    if of.mode & libc::S_IFMT != libc::S_IFREG {
+                        return Err(Failure::Errno(Errno::NOTTY));
+                    }
+                    let at = fs.seek(handle, 0, libc::SEEK_CUR)? as i64;
+                    store(a[2], (of.size as i64 - at).clamp(0, i32::MAX.into()) as i32)
+                }
+                // Nothing is waited for.
                 _ if request == libc::FIONBIO as usize => Ok(0),
+                // SAFETY: an integer.
+                FIOASYNC => match memory::copy_in::<i32>(a[2])? {
+                    0 => Ok(0),
+                    _ => Err(Failure::Errno(Errno::NOTTY)),
+                },
                 _ => Err(Failure::Errno(Errno::NOTTY)),
             },
             || {

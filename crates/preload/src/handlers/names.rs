@@ -464,7 +464,15 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
                     Some(length) if length > 0 => {
                         copy_out(&buffer[..length as usize - 1], a[2], a[3])
                     }
-                    Some(error) => error,
+                    Some(failed) => match directory::current() {
+                        Some(Ok(handle)) if failed == error(libc::ENOENT) => {
+                            match inside(|fs| Ok(fs.stat_handle(handle)?.inode)) {
+                                Ok(inode) => copy_out(&path::of_nameless(inode), a[2], a[3]),
+                                Err(failure) => outside(failure, |_| failed),
+                            }
+                        }
+                        _ => failed,
+                    },
                     None => pass(a[0], a[1]),
                 };
             }
@@ -480,7 +488,13 @@ pub unsafe fn readlinkat(a: &Arguments) -> isize {
                 return super::on_descriptor(
                     libc::SYS_readlinkat,
                     descriptor,
-                    |fs, handle| Ok(copy_out(&fs.path_of(handle)?, a[2], a[3])),
+                    |fs, handle| {
+                        let path = match fs.path_of(handle) {
+                            Err(Errno::NOENT) => path::of_nameless(fs.stat_handle(handle)?.inode),
+                            found => found?,
+                        };
+                        Ok(copy_out(&path, a[2], a[3]))
+                    },
                     || pass(a[0], a[1]),
                 );
             }

@@ -191,17 +191,16 @@ impl Place {
         })
     }
 
-    /// The offset is where the data now ends.
+    /// The offset is where the data now ends. EFAULT, as the kernel says it, though the data has been moved.
     ///
     /// # Safety
     /// As for [`Place::new`].
-    unsafe fn finish(&self) {
+    unsafe fn finish(&self) -> Result<(), isize> {
         if self.offset == 0 {
             self.file.seek(self.at as i64, libc::SEEK_SET);
-        } else {
-            // A fault here can tell nobody anything any more.
-            let _ = program::copy_out(self.offset, &(self.at as i64));
+            return Ok(());
         }
+        program::copy_out(self.offset, &(self.at as i64)).map_err(minus)
     }
 }
 
@@ -325,10 +324,8 @@ unsafe fn try_copy_file_range(a: &Arguments) -> Result<isize, isize> {
     let moved = copy(&mut from, &mut to, (count as usize).min(MOST), false);
     if moved > 0 {
         // SAFETY: the program's offsets.
-        unsafe {
-            from.finish();
-            to.finish();
-        }
+        let moved = unsafe { (from.finish(), to.finish()) };
+        moved.0.and(moved.1)?;
     }
     Ok(moved)
 }
@@ -378,13 +375,13 @@ unsafe fn try_sendfile(a: &Arguments) -> Result<isize, isize> {
         offset: 0,
     };
     let moved = copy(&mut from, &mut to, a[3].min(MOST), to_end);
-    if moved > 0 {
+    if moved > 0 && !to_end {
+        // SAFETY: no offset of the program's.
+        unsafe { to.finish()? };
+    }
+    if moved > 0 || a[2] != 0 {
         // SAFETY: the program's offset.
-        unsafe { from.finish() };
-        if !to_end {
-            // SAFETY: no offset of the program's.
-            unsafe { to.finish() };
-        }
+        unsafe { from.finish()? };
     }
     Ok(moved)
 }
@@ -487,7 +484,7 @@ unsafe fn try_splice(a: &Arguments) -> Result<isize, isize> {
             if moved > 0 {
                 from.at = start + moved as u64;
                 // SAFETY: the program's offset.
-                unsafe { from.finish() };
+                unsafe { from.finish()? };
             }
             Ok(moved)
         }
@@ -531,7 +528,7 @@ unsafe fn try_splice(a: &Arguments) -> Result<isize, isize> {
             let moved = copy(&mut from, &mut to, moved as usize, false);
             if moved > 0 {
                 // SAFETY: the program's offset.
-                unsafe { to.finish() };
+                unsafe { to.finish()? };
             }
             Ok(moved)
         }

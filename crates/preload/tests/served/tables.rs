@@ -20,6 +20,11 @@ fn attributes() {
 }
 
 #[test]
+fn corners() {
+    same("corners");
+}
+
+#[test]
 fn locks() {
     same("locks");
 }

@@ -56,6 +56,8 @@ libc.statx(file, b"", 0x1000, 0x800, told)
 say("statx", "time of birth", "told" if struct.unpack_from("I", told.raw)[0] & 0x800 else "not told")
 for what, number in (("FS_IOC_GETFLAGS", 0x80086601), ("FS_IOC_FSGETXATTR", 0x801C581F), ("FS_IOC_GETVERSION", 0x80087601)):
     say("ioctl", what, done(fcntl.ioctl, file, number, bytearray(64)))
+for what, flags in (("a flag", 0x40), ("none", 0)):
+    say("ioctl", "FS_IOC_SETFLAGS of " + what, done(fcntl.ioctl, other, 0x40086602, struct.pack("Q", flags)))
 say("ioctl", "FICLONE", done(fcntl.ioctl, other, 0x40049409, file))
 say("copy_file_range", "a part", done(os.copy_file_range, file, other, 1000, 0, 0))
 modes = ((0, "room"), (1, "room behind the end"), (3, "a hole"), (0x10, "zeroes"), (8, "collapse"), (0x20, "insert"), (0x40, "unshare"))
