@@ -13,6 +13,7 @@ mod status;
 mod syncing;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 use crate::attributes::credentials::Credentials;
 use crate::data::write::Position;

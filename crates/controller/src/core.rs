@@ -15,6 +15,7 @@ use crate::handed::kept_locks::KeptLocks;
 use crate::handed::lock_files::LockFiles;
 use crate::handed::named_pipes::NamedPipes;
 use crate::handed::sockets::Sockets;
+use crate::handed::watching::{Looks, Watched};
 use crate::ownership::{Owners, Sweeps};
 use crate::sessions::Sessions;
 
@@ -30,6 +31,8 @@ pub struct Core {
     pub kept_locks: KeptLocks,
     pub named_pipes: NamedPipes,
     pub sockets: Sockets,
+    pub watched: Watched,
+    pub looks: Looks,
 }
 
 impl Core {

@@ -16,7 +16,7 @@ mod stable;
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
     asynchronous, attributes, control, data, extended, limits, locking, locks, mapping, names,
-    passing, sockets, transfer, waiting,
+    passing, sockets, transfer, waiting, watching,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals, stack};
@@ -207,8 +207,8 @@ calls! {
     SYS_exit_group "exit_group" => process::exit_group,
         served "takes no file: the report is written and the session ended";
     SYS_utimes "utimes" => attributes::utimes;
-    SYS_inotify_add_watch "inotify_add_watch" => others::refuse_name::<{ libc::SYS_inotify_add_watch as usize }, NO_DIRECTORY, 1, { libc::ENOSYS }>,
-        refused "ENOSYS: changes are not watched; programs look again by the clock instead";
+    SYS_inotify_add_watch "inotify_add_watch" => watching::add,
+        served "changes are told when they have been folded, some 10 ms later; reading and opening are not";
     SYS_openat "openat" => names::openat;
     SYS_mkdirat "mkdirat" => names::mkdirat;
     SYS_mknodat "mknodat" => names::mknodat;

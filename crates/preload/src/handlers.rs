@@ -24,6 +24,7 @@ pub mod pipes;
 pub mod sockets;
 pub mod transfer;
 pub mod waiting;
+pub mod watching;
 
 use crate::backend::{At, Errno, Failure, FileSystem, Handle, inside, minus};
 use crate::descriptors::{Descriptor, lookup};

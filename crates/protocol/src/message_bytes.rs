@@ -1,4 +1,4 @@
-//! The bytes of each message, as they have been since version 17 of the protocol: a controller and a LibFS of one
+//! The bytes of each message, as they have been since version 18 of the protocol: a controller and a LibFS of one
 //! version may come from two builds. Who changes one of them makes another version
 //! ([`PROTOCOL_VERSION`]), and says so here.
 
@@ -191,6 +191,12 @@ fn calls() -> Vec<Call> {
             inode: 16,
             generation: 17,
         },
+        Call::AddWatch {
+            inode: 18,
+            generation: 19,
+            mask: 0x8000_0fff,
+            parent: 21,
+        },
     ]
 }
 
@@ -269,6 +275,7 @@ fn answers() -> Vec<Answer> {
         Answer::Described(HANDED_ON),
         Answer::Ahead,
         Answer::Waits,
+        Answer::Watched { watch: 20 },
         Answer::Error(13, "no".into()),
         Answer::Pool(pool),
         Answer::Processes(processes),
@@ -371,7 +378,7 @@ fn each_message_has_the_bytes_that_it_had() {
     }
     assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
     assert_eq!(
-        PROTOCOL_VERSION, 17,
+        PROTOCOL_VERSION, 18,
         "other bytes: keep those of this version"
     );
 }

@@ -25,3 +25,4 @@ mod terminals;
 mod travel;
 mod users;
 mod violations;
+mod watching;

@@ -14,3 +14,4 @@ pub mod named_pipes;
 mod nodes;
 pub mod sockets;
 pub mod watches;
+pub mod watching;

@@ -20,3 +20,6 @@ pub const SOCKETS: &str = "sockets";
 
 /// Directory in which they are bound.
 pub const SOCKETS_BINDING: &str = "sockets-binding";
+
+/// Directory of what programs watch in place of inodes.
+pub const WATCHED: &str = "watched";

@@ -10,12 +10,13 @@ use crate::handed::kept_locks::KeptLocks;
 use crate::handed::lock_files::LockFiles;
 use crate::handed::named_pipes::NamedPipes;
 use crate::handed::sockets::Sockets;
+use crate::handed::watching::{self, Looks, Watched};
 use crate::options::Options;
 use crate::ownership::Sweeps;
 use crate::ownership::sweeps::Spent;
 use crate::pool::files::Pool;
 use crate::pool::journal::Journal;
-use crate::pool::names::{LOCK_FILES, NAMED_PIPES, SOCKETS};
+use crate::pool::names::{LOCK_FILES, NAMED_PIPES, SOCKETS, WATCHED};
 use crate::pool::progress::{Reporter, Step};
 use crate::recovery::{recover, scan};
 use crate::sessions::Sessions;
@@ -71,6 +72,9 @@ impl Core {
             .map_err(Error::system(path.join(NAMED_PIPES), "open"))?;
         let sockets = Sockets::open(state.pool.directory(), is_there)
             .map_err(Error::system(path.join(SOCKETS), "open"))?;
+        // Those who watch what an earlier controller has left are told that it is gone.
+        watching::remove_all(state.pool.directory())
+            .map_err(Error::system(path.join(WATCHED), "remove"))?;
         let rights = Rights::open(&state.pool, may_be_there);
         let sessions = Sessions::new(state, options, workers, lookout, rights);
         let mut core = Core {
@@ -83,6 +87,8 @@ impl Core {
             kept_locks: KeptLocks::default(),
             named_pipes,
             sockets,
+            watched: Watched::default(),
+            looks: Looks::default(),
         };
         recover::recover(&mut core, scanned, same_boot || was_clean)?;
         core.sessions.state.pool.mark_opened()?;
@@ -143,6 +149,7 @@ impl Core {
         self.lock_files.close(self.sessions.state.pool.directory());
         self.named_pipes.close(self.sessions.state.pool.directory());
         self.sockets.close(self.sessions.state.pool.directory());
+        self.watched.close(self.sessions.state.pool.directory());
         if !self.places.emptyings.is_empty() {
             // The next start finds what should have been emptied.
             tracing::warn!("some pages could not be emptied: the pool is not marked as clean");

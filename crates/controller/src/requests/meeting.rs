@@ -23,7 +23,7 @@ impl Core {
             Access::Write => 2,
             Access::ReadWrite => 6,
         };
-        self.expect_open(session, key, FileKind::Pipe, wanted)?;
+        self.expect_open(session, key, Some(FileKind::Pipe), wanted)?;
         let user = self.sessions.user_of(session).ok_or(Errno::NOENT)?;
         let state = &self.sessions.state;
         let is_there = |(number, generation)| state.header_of(number, generation).is_ok();
@@ -46,7 +46,7 @@ impl Core {
         key: (InodeNumber, u32),
         (socket, path): (OwnedFd, &[u8]),
     ) -> Result<(), Errno> {
-        self.expect_open(session, key, FileKind::Socket, 0)?;
+        self.expect_open(session, key, Some(FileKind::Socket), 0)?;
         let who = self.sessions.who(session)?;
         let inode = self.sessions.state.shadow(key.0).ok_or(Errno::STALE)?;
         // Whoever connects relies on it that the socket is its owner's.
@@ -72,7 +72,7 @@ impl Core {
         session: SessionNumber,
         key: (InodeNumber, u32),
     ) -> Result<OwnedFd, Errno> {
-        self.expect_open(session, key, FileKind::Socket, 2)?;
+        self.expect_open(session, key, Some(FileKind::Socket), 2)?;
         self.sockets.find(key)
     }
 
@@ -87,20 +87,20 @@ impl Core {
         self.sockets.tidy(most, is_there);
     }
 
-    /// Checks that an inode is of a kind, and that a session may open it for all of `wanted` (4 = read, 2 = write).
+    /// Checks that an inode is of a kind, if one is said, and that a session may open it for all of `wanted` (4 = read, 2 = write).
     /// ESTALE, EACCES.
-    fn expect_open(
+    pub(super) fn expect_open(
         &mut self,
         session: SessionNumber,
         (number, generation): (InodeNumber, u32),
-        kind: FileKind,
+        kind: Option<FileKind>,
         wanted: u32,
     ) -> Result<(), Errno> {
         self.sessions.state.header_of(number, generation)?;
         // What its owner has changed of its mode is to count, unless that was folded a moment ago.
         let _ = self.owners().recall(session, &[number]);
         let inode = self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
-        if inode.generation != generation || inode.kind() != Some(kind) {
+        if inode.generation != generation || (kind.is_some() && inode.kind() != kind) {
             return Err(Errno::STALE);
         }
         if !self.sessions.may_open(session, number, wanted) {

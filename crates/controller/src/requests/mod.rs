@@ -14,4 +14,5 @@ pub mod looking_up;
 pub mod meeting;
 pub mod move_names;
 pub mod opening;
+pub mod watching;
 pub mod write_by_message;

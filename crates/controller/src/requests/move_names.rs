@@ -304,6 +304,8 @@ impl Move<'_, '_, '_> {
         self.change.set_inode(inode);
         let mut to = parent(self.change, self.to.directory)?;
         directory::remove(self.change, &mut to, self.to.name)?;
+        let end = (self.to.directory, self.to.name);
+        self.change.note_name(end, Some(target), None);
         if is_directory(target) {
             to.links = to.links.saturating_sub(1);
         }
@@ -321,6 +323,8 @@ impl Move<'_, '_, '_> {
         let time = now();
         let mut from = parent(self.change, self.from.directory)?;
         directory::remove(self.change, &mut from, self.from.name)?;
+        let end = (self.from.directory, self.from.name);
+        self.change.note_name(end, Some(source), None);
         if source.kind == FileKind::Directory {
             from.links = from.links.saturating_sub(1);
         }
@@ -328,6 +332,8 @@ impl Move<'_, '_, '_> {
         self.change.set_inode(from);
         let mut to = parent(self.change, self.to.directory)?;
         directory::add(self.change, &mut to, self.to.name, source)?;
+        let end = (self.to.directory, self.to.name);
+        self.change.note_name(end, None, Some(source));
         if source.kind == FileKind::Directory {
             to.links += 1;
             if to.links > LINKS_MAX {
@@ -354,6 +360,8 @@ impl Move<'_, '_, '_> {
         for (end, leaves, comes) in [(self.from, source, target), (self.to, target, source)] {
             let mut inode = parent(self.change, end.directory)?;
             directory::replace(self.change, &mut inode, end.name, comes)?;
+            let place = (end.directory, end.name);
+            self.change.note_name(place, Some(leaves), Some(comes));
             inode.links = inode
                 .links
                 .saturating_sub(u32::from(leaves.kind == FileKind::Directory))

@@ -64,10 +64,15 @@ impl Service {
         };
         // Descriptors come with the calls that are about one, and with no other.
         let takes_any = |call: &Call| {
-            use Call::{BindSocket, Claim, IsPipe, KeepLock, Resume};
+            use Call::{AddWatch, BindSocket, Claim, IsPipe, KeepLock, Resume};
             matches!(
                 call,
-                Resume { .. } | Claim { .. } | KeepLock | IsPipe { .. } | BindSocket { .. }
+                Resume { .. }
+                    | Claim { .. }
+                    | KeepLock
+                    | IsPipe { .. }
+                    | BindSocket { .. }
+                    | AddWatch { .. }
             )
         };
         let call = match call {
@@ -400,6 +405,24 @@ impl Service {
                     .find_socket(need?, (*inode, *generation))
                     .map_err(said("nobody can be connected to by it"))?;
                 Ok((Answer::Done, vec![node]))
+            }
+            Call::AddWatch {
+                inode,
+                generation,
+                mask,
+                parent,
+            } => {
+                let text = "it cannot be watched";
+                let [inotify] = received else {
+                    return Err((Errno::INVAL, text.to_owned()));
+                };
+                let inode = (*inode, *generation);
+                let watch = self
+                    .core
+                    .add_watch(need?, (inode, *parent), inotify.as_fd(), *mask)
+                    .map_err(said(text))?;
+                let watch = watch.cast_unsigned();
+                Ok((Answer::Watched { watch }, Vec::new()))
             }
             Call::Goodbye => {
                 let session = need?;

@@ -213,6 +213,7 @@ impl Service {
             busy |= self.core.access().close_slice();
             busy |= self.core.freeing().free_slice();
             busy |= self.end_some();
+            busy |= self.core.tell_watchers();
             self.answer_held();
             busy |= self.answer_grants();
             if busy {
@@ -289,6 +290,10 @@ impl Service {
             let left = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(left, |t| t.min(left)));
         }
+        if let Some(due) = self.core.next_look() {
+            let left = due.saturating_duration_since(Instant::now());
+            timeout = Some(timeout.map_or(left, |t| t.min(left)));
+        }
         if let Some(due) = self.joining.due() {
             let left = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(left, |t| t.min(left)));
@@ -296,7 +301,8 @@ impl Service {
         let is_something_left = !self.core.sessions.state.orphans.is_empty()
             || !self.core.sessions.remains.is_empty()
             || !self.core.places.emptyings.is_empty()
-            || self.core.sessions.rights.keeps_any();
+            || self.core.sessions.rights.keeps_any()
+            || self.core.watched.is_any();
         if is_something_left {
             timeout = Some(timeout.map_or(ORPHAN_INTERVAL, |t| t.min(ORPHAN_INTERVAL)));
         }
@@ -324,6 +330,7 @@ impl Service {
             self.orphans_checked = Instant::now();
             self.core.forget_closed();
             self.core.tidy_meeting(TIDIED);
+            self.core.tidy_watched();
             self.core.access().free_next_orphans();
             self.core.sessions.forget_kept();
             self.core.sessions.remove_remains();

@@ -11,6 +11,7 @@
 
 mod commit;
 mod labels;
+mod noting;
 mod numbered;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ mod tests;
 use crate::state::classes::NOBODY;
 use crate::state::searches::NewSearches;
 use crate::state::tables::State;
+use crate::state::watching::Noted;
 use crate::state::working::{Touched, WorkingPage};
 use arck_controller_state::segments::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use arck_core_state::header::HeaderKind;
@@ -76,6 +78,8 @@ pub struct Change<'a> {
     moved_places: Vec<u64>,
     /// Word of the session table that says that a request was done.
     done: Option<(u64, u64)>,
+    /// What of it is to be told to who watches.
+    pub(super) noted: Noted,
     committed: bool,
 }
 
@@ -115,6 +119,7 @@ impl<'a> Change<'a> {
             searches: NewSearches::default(),
             moved_pages: Vec::new(),
             moved_places: Vec::new(),
+            noted: Noted::default(),
             committed: false,
         }
     }

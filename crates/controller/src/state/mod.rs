@@ -13,4 +13,5 @@ pub mod marks;
 pub mod runs;
 pub mod searches;
 pub mod tables;
+pub mod watching;
 pub mod working;

@@ -16,6 +16,7 @@ use crate::space::pages::Space;
 use crate::space::slots::InodeSlots;
 use crate::state::classes::{Class, Classes};
 use crate::state::searches::Searches;
+use crate::state::watching::Watching;
 use arck_core_state::directory::{self, Dentry, Found};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
@@ -51,6 +52,8 @@ pub struct State {
     pub serving: Option<(u64, u64)>,
     /// Changes of names that were committed, or were about to be.
     pub(crate) names_changed: u64,
+    /// What is watched, and has happened to it.
+    pub watching: Watching,
     inodes: ShadowInodes,
     /// Who may search directories.
     pub(crate) searches: Searches,
@@ -153,6 +156,7 @@ impl State {
             keepers: BTreeMap::new(),
             serving: None,
             names_changed: 0,
+            watching: Watching::default(),
             inodes: ShadowInodes::default(),
             searches: Searches::default(),
             crash_hook,

@@ -166,6 +166,27 @@ impl Session {
         }
     }
 
+    /// Has an inotify descriptor watch an inode that the session may read ([`Call::AddWatch`]); the number of the watch.
+    /// Blocks. EACCES, ESTALE, EINVAL, ENOSPC.
+    pub fn add_watch(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        inotify: BorrowedFd<'_>,
+        mask: u32,
+        parent: InodeNumber,
+    ) -> Result<u32, Errno> {
+        let call = Call::AddWatch {
+            inode,
+            generation,
+            mask,
+            parent,
+        };
+        match self.call_with(&call, &[inotify])? {
+            (Answer::Watched { watch }, _) => Ok(watch),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
     /// That a descriptor is of the FIFO of a named pipe ([`Call::IsPipe`]). Blocks. EBADF.
     pub fn expect_pipe(
         &self,

@@ -115,6 +115,16 @@ pub enum Call {
     /// By which one connects to the socket that is bound to an inode: → [`Answer::Done`] with a descriptor (O_PATH),
     /// for who may write the inode. ECONNREFUSED if none ever was; ESTALE, EACCES.
     27 FindSocket { inode: InodeNumber, generation: u32 },
+    /// Comes with an inotify descriptor, which is to watch an inode that the session may read, for what `mask` says. Each
+    /// change is told when it has been folded. → [`Answer::Watched`]; EACCES, ESTALE, EINVAL if that is no such descriptor,
+    /// ENOSPC if its user has too many watches, and what the kernel tells of it. `parent`: a directory in which the
+    /// inode has a name, if that is known, else 0: a hint, by which it is noticed that the name goes.
+    28 AddWatch {
+        inode: InodeNumber,
+        generation: u32,
+        mask: u32,
+        parent: InodeNumber,
+    },
     /// Orderly end of a program. If it is the last one of the session, everything is folded and
     /// released before the answer `Done`.
     4 Goodbye,
@@ -204,6 +214,8 @@ pub enum Answer {
     /// byte, with its descriptor; then one of one byte more, when the sender has closed its own. If it ends before,
     /// the controller has, and the next one is to be asked. Who closes it does not wait any more.
     10 Waits,
+    /// The number of the watch.
+    28 Watched { watch: u32 },
     /// errno and one line for the user.
     4 Error(errno: i32, text: String as PlainText<TEXT_MAX>),
 }

@@ -27,6 +27,7 @@ use rustix::io::Errno;
 /// orphans. Gives those. ENOSPC; EIO if the verified state is damaged.
 pub fn apply(change: &mut Change<'_>, changes: &Changes<'_>) -> Result<Vec<InodeNumber>, Errno> {
     let now = now();
+    change.note_fold(changes);
     let numbers = changes.links.len().max(changes.times.len());
     change.reserve_numbers(changes.creations.len() + numbers);
     for inode in &changes.inodes {

@@ -339,6 +339,15 @@ impl Change<'_> {
         for (page, is) in std::mem::take(&mut self.bits) {
             state.space.set_used(PagePtr(page), is);
         }
+        if state.watching.is_any() {
+            let said = self.numbers.entries().iter();
+            let said = said.filter_map(|said| Some((said.number, said.inode?)));
+            let inodes: Vec<_> = said
+                .map(|(number, new)| (number, state.shadow(number).copied(), new))
+                .collect();
+            let noted = std::mem::take(&mut self.noted);
+            state.watching.committed(noted, inodes.into_iter());
+        }
         for said in self.numbers.entries() {
             if let Some(inode) = said.inode {
                 state.set_shadow(said.number, inode);
