@@ -33,6 +33,7 @@ mod table;
 mod tree;
 mod unanswered;
 mod values;
+mod watching;
 mod world;
 
 use std::path::Path;
@@ -40,7 +41,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 16] = [
+    let groups: [&[Attack]; 17] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -57,6 +58,7 @@ fn attacks() -> Vec<&'static Attack> {
         crowding::ATTACKS,
         reading::ATTACKS,
         stalling::ATTACKS,
+        watching::ATTACKS,
     ];
     groups.into_iter().flatten().collect()
 }
