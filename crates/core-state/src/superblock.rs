@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// "ARCKPOOL".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ARCKPOOL");
 /// Version of the format, apart from the program's version. Raised by every incompatible change.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// Oldest version that is read: what such a pool holds means the same today.
 pub const FORMAT_VERSION_OLDEST: u32 = 1;
 /// Bytes of a stored superblock.
