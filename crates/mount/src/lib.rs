@@ -21,6 +21,7 @@ mod flags;
 mod helper;
 mod identity;
 mod listing;
+mod lives;
 mod locks;
 mod mounted;
 mod names;

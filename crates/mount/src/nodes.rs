@@ -1,11 +1,11 @@
 //! Inodes as the kernel knows them.
 //!
 //! Invariant: the kernel's number of an inode is made of the pool's number and generation, and of nothing else: there is
-//! no table of what the kernel knows, and nothing to forget. One number never means two inodes at a time; of what it means
-//! one after the other the kernel is told different [`generation`]s.
+//! no table of what the kernel knows, and nothing to forget. One number never means two inodes at a time; of
+//! directories that it means one after the other the kernel is told different generations ([`lives`](crate::lives)).
 
 use arckfs::{At, Attributes, Timestamp};
-use fuser::{FileAttr, FileType, Generation, INodeNo};
+use fuser::{FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// An inode of the pool.
@@ -61,6 +61,10 @@ pub fn kind(mode: u32) -> FileType {
     }
 }
 
+pub fn is_directory(found: &Attributes) -> bool {
+    found.mode & libc::S_IFMT == libc::S_IFDIR
+}
+
 fn time(of: Timestamp) -> SystemTime {
     let seconds = Duration::from_secs(of.seconds.unsigned_abs());
     let second = match of.seconds < 0 {
@@ -107,17 +111,6 @@ pub fn attributes(found: &Attributes) -> FileAttr {
         blksize: 4096,
         flags: 0,
     }
-}
-
-/// How the kernel tells apart what has the same number: what is made and removed before a fold leaves its number, with
-/// its generation, to the next one, while the kernel may still hold the first (a directory that was removed, and whose
-/// last close is under way: nothing could be made in the next one). Their times of birth differ, of which the kernel keeps 32
-/// bits.
-pub fn generation(found: &Attributes) -> Generation {
-    let born = (found.created.seconds as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(u64::from(found.created.nanoseconds));
-    Generation((born ^ born >> 32) & u64::from(u32::MAX))
 }
 
 #[cfg(test)]

@@ -6,13 +6,16 @@ mod kernel;
 
 use crate::attributes;
 use crate::listing::Listing;
+use crate::lives::Lives;
 use crate::locks::Locks;
 use crate::names::{self, Made};
 use crate::nodes::{self, Node};
 use crate::open::OpenTable;
 use crate::users::{Session, Users};
 use arckfs::{Attributes, Errno, FileSystem};
-use fuser::{FileHandle, FopenFlags, INodeNo, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
+use fuser::{
+    FileHandle, FopenFlags, Generation, INodeNo, ReplyEmpty, ReplyEntry, ReplyXattr, Request,
+};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, PoisonError};
@@ -26,6 +29,7 @@ pub struct Requests {
     users: Arc<Users>,
     open: OpenTable,
     locks: Arc<Locks>,
+    lives: Lives,
     /// How files are opened.
     opened: FopenFlags,
 }
@@ -40,6 +44,7 @@ impl Requests {
             users,
             open: OpenTable::default(),
             locks: Arc::default(),
+            lives: Lives::default(),
             opened: FopenFlags::empty(),
         }
     }
@@ -78,13 +83,11 @@ impl Requests {
         }
     }
 
-    fn answer_entry(reply: ReplyEntry, found: Result<Attributes, Errno>) {
+    fn answer_entry(reply: ReplyEntry, found: Result<(Attributes, Generation), Errno>) {
         match found {
-            Ok(found) => reply.entry(
-                &BELIEVED,
-                &nodes::attributes(&found),
-                nodes::generation(&found),
-            ),
+            Ok((found, generation)) => {
+                reply.entry(&BELIEVED, &nodes::attributes(&found), generation);
+            }
             Err(errno) => reply.error(told(errno)),
         }
     }
@@ -104,9 +107,10 @@ impl Requests {
         directory: INodeNo,
         name: &OsStr,
         made: Made<'_>,
-    ) -> Result<Attributes, Errno> {
+    ) -> Result<(Attributes, Generation), Errno> {
         self.serve(request, |fs| {
-            names::make(fs, Node::of(directory), name.as_bytes(), made)
+            let make = || names::make(fs, Node::of(directory), name.as_bytes(), made);
+            self.lives.begin(make)
         })
     }
 

@@ -68,19 +68,6 @@ impl Creation<'static> {
     }
 }
 
-/// When an inode is created whose number had another one before. What died uncommitted had the same generation, and the
-/// clock has ticks, so that many are made and removed in one: a mount tells them apart by this time. An earlier one
-/// than that stays: the clock was set back.
-#[inline(always)]
-fn after_the_last(last: i64, time: i64) -> i64 {
-    /// Less than a tick, and more than are made in one.
-    const IN_A_TICK: i64 = 500_000;
-    match last.wrapping_sub(time) {
-        0..IN_A_TICK => last.saturating_add(1),
-        _ => time,
-    }
-}
-
 /// What an inode is created with, which is durable.
 pub(super) enum With {
     Contents(Durable<Contents>, Durable<Begun>),
@@ -143,7 +130,6 @@ impl Context<'_> {
         let time = now();
         let prepared = self.prepare_overlay(directory, name, found, true)?;
         let (inode, with, _locked) = self.conceive(directory, creation, number, time)?;
-        let created = inode.created.load(Ordering::Relaxed) as i64;
         let mode = inode.mode.load(Ordering::Relaxed) & 0o7777;
         let gid = inode.gid.load(Ordering::Relaxed);
         let record = Record {
@@ -156,7 +142,7 @@ impl Context<'_> {
             mode,
             uid: creation.owner.0,
             gid,
-            created,
+            created: time,
             changed: None,
             kills: [RecordRef::default(); 2],
             name,
@@ -239,7 +225,6 @@ impl Context<'_> {
         if !self.has_no_delta(inode) {
             self.discard_delta(inode);
         }
-        let time = after_the_last(inode.created.load(Ordering::Relaxed) as i64, time);
         prepare_uncommitted(inode, header.generation(), &own, directory.number());
         let relaxed = Ordering::Relaxed;
         inode.mode.store(creation.kind.mode_bits() | mode, relaxed);

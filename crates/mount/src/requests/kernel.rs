@@ -57,7 +57,8 @@ impl Filesystem for Requests {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.serve(request, |fs| {
-            names::look_up(fs, Node::of(parent), name.as_bytes())
+            let found = names::look_up(fs, Node::of(parent), name.as_bytes())?;
+            Ok((found, self.lives.of(&found)))
         });
         Self::answer_entry(reply, found);
     }
@@ -183,7 +184,14 @@ impl Filesystem for Requests {
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |fs: &FileSystem| names::remove(fs, Node::of(parent), name.as_bytes(), true);
+        let (directory, name) = (Node::of(parent), name.as_bytes());
+        let remove = |fs: &FileSystem| {
+            self.lives.end(|| {
+                let found = names::look_up(fs, directory, name)?;
+                names::remove(fs, directory, name, true)?;
+                Ok(Some(Node::from(&found)))
+            })
+        };
         Self::answer(reply, self.serve(request, remove));
     }
 
@@ -199,7 +207,21 @@ impl Filesystem for Requests {
     ) {
         let from = (Node::of(parent), name.as_bytes());
         let to = (Node::of(new_parent), new_name.as_bytes());
-        let done = self.serve(request, |fs| names::rename(fs, from, to, flags.bits()));
+        let done = self.serve(request, |fs| {
+            let rename = || names::rename(fs, from, to, flags.bits());
+            match names::look_up(fs, to.0, to.1) {
+                // It takes the place of a directory, which is removed.
+                Ok(found) if nodes::is_directory(&found) && flags.is_empty() => {
+                    self.lives.end(|| {
+                        // It may be another one by now, or nothing.
+                        let found = names::look_up(fs, to.0, to.1).ok();
+                        rename()?;
+                        Ok(found.filter(nodes::is_directory).as_ref().map(Node::from))
+                    })
+                }
+                _ => rename(),
+            }
+        });
         Self::answer(reply, done);
     }
 
@@ -243,7 +265,7 @@ impl Filesystem for Requests {
             Ok((number, found)) => reply.created(
                 &BELIEVED,
                 &nodes::attributes(&found),
-                nodes::generation(&found),
+                self.lives.of(&found),
                 number,
                 self.opened,
             ),
