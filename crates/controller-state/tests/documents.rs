@@ -482,7 +482,9 @@ fn sources_use_no_word_that_the_glossary_bans_there() {
     assert!(files.len() > 300, "{} sources", files.len());
     let mut found = Vec::new();
     for file in files.iter().filter(|file| !file.ends_with("documents.rs")) {
-        for (number, line) in (1..).zip(words_of(&read(file)).lines()) {
+        // The kernel's name of a flag.
+        let source = read(file).replace("RENAME_WHITEOUT", "");
+        for (number, line) in (1..).zip(words_of(&source).lines()) {
             let named = banned.iter().filter(|word| has_word(line, word));
             found.extend(named.map(|word| format!("{}:{number}: {word:?}", file.display())));
         }
