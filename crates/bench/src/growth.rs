@@ -32,7 +32,7 @@ const POOL: u64 = 1 << 30;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  arck-bench growth                          10,000 to 1,000,000 files
+  arck-bench growth                          10,000 to 1,000,000 files, in 1, 100 and 3,000 directories
   arck-bench growth --quick                  a look, in seconds
   arck-bench growth --files 300000 --directories 1 --rounds 5
   arck-bench growth --json FILE              percentiles of all calls, too")]
@@ -43,7 +43,7 @@ pub struct GrowthArguments {
     files: Vec<u64>,
 
     /// In how many directories
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,100",
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,100,3000",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     directories: Vec<u64>,
 
