@@ -45,7 +45,7 @@ fn host(command: &[&str]) -> Command {
 
 /// So long is waited for a first event, and for another one: on the host they are there at once.
 const AT_ONCE: [&str; 2] = ["0.02", "0.02"];
-const SOON: [&str; 2] = ["0.3", "0.15"];
+const SOON: [&str; 2] = ["1", "0.3"];
 
 fn count() -> usize {
     let count = succeeded(&host(&python("count", "/", &[])).output().unwrap());
