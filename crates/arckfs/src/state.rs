@@ -9,6 +9,7 @@
 
 pub mod at_hand;
 
+use crate::names::protected::Protected;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::MEMBERS;
 use arck_libfs_kit::region::{AtomicOffset, Lock, Offset, Region, THREAD_SLOTS, ThreadSlot};
@@ -36,7 +37,9 @@ region_shared! {
         pub at_hand: AtomicOffset<ThreadAtHand>,
         /// Moves when maps of other processes of the group do not show what they should.
         pub maps_moved: AtomicU64,
-        pub paths_line: [AtomicU64; 5],
+        /// How the machine was set when the session was opened; see [`crate::names::protected`].
+        pub protected: AtomicU64,
+        pub paths_line: [AtomicU64; 4],
 
         pub descriptions_lock: Lock,
         /// First free description (its number), 0 = none.
@@ -121,10 +124,12 @@ impl AuxiliaryState {
         self.begin(session)
     }
 
-    /// What a state that is all zero leads to. ENOMEM.
+    /// What a state that is all zero leads to. The machine's settings are read here, for all who join. ENOMEM.
     fn begin(&self, session: &'static Session) -> Result<(), Errno> {
         let at_hand = ThreadAtHand::create(session.region(), session.thread()?.slot())?;
         self.at_hand.store(at_hand, Ordering::Release);
+        let protected = Protected::of_machine().packed();
+        self.protected.store(protected, Ordering::Release);
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //!
 //! # Invariants
 //! * Whether it does is the machine's word, `fs.protected_symlinks`, `fs.protected_regular` and
-//!   `fs.protected_fifos`, read once, when a session is opened. What cannot be read counts as 1.
+//!   `fs.protected_fifos`, read once, when a session is opened, and kept in the group's region
+//!   for those who join it. What cannot be read counts as 1.
 //! * As the other checks of a LibFS ([`credentials`](crate::attributes::credentials)), it protects its own program.
 //! * Capabilities do not count: it is root above all whom links are put there for.
 
@@ -22,7 +23,7 @@ const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 
 /// How the machine is set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protected {
     /// Of others' links: 1 in sticky directories that all may write.
     links: u32,
@@ -60,6 +61,23 @@ impl Protected {
             links: setting(c"/proc/sys/fs/protected_symlinks"),
             files: setting(c"/proc/sys/fs/protected_regular"),
             pipes: setting(c"/proc/sys/fs/protected_fifos"),
+        }
+    }
+
+    /// In one word, as it stands in the group's region: a byte for each.
+    pub fn packed(self) -> u64 {
+        let bytes = [self.links, self.files, self.pipes].map(|setting| setting.min(255) as u8);
+        let [links, files, pipes] = bytes;
+        u64::from_le_bytes([links, files, pipes, 0, 0, 0, 0, 0])
+    }
+
+    /// Every word is one: it is the group's to say how careful its programs are.
+    pub fn of_packed(word: u64) -> Protected {
+        let [links, files, pipes, ..] = word.to_le_bytes().map(u32::from);
+        Protected {
+            links,
+            files,
+            pipes,
         }
     }
 
@@ -134,6 +152,7 @@ mod tests {
                 files,
                 pipes,
             };
+            assert_eq!(Protected::of_packed(protected.packed()), protected);
             let directory = Holder { mode, uid: HOLDER };
             let opens = |kind| protected.lets_open(USER, directory, kind, owner);
             let found = [
