@@ -177,7 +177,7 @@ impl FileSystem {
                 state,
                 credentials: Credentials::of_session(&process, user),
                 resolution: Resolution {
-                    protected: Protected::of_packed(state.protected.load(Ordering::Acquire)),
+                    protected: Protected::of_group(state.protected.load(Ordering::Acquire)),
                     paths: PathCache::default(),
                 },
                 at_hand: AtHand::of_state(session.region(), state),

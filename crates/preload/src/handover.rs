@@ -192,6 +192,10 @@ fn known_here(identity: [u64; 2]) -> Option<Handle> {
 /// At start-up: finds the descriptions that were handed on through exec.
 pub fn find_inherited() {
     reserved::for_each_open(|descriptor| {
+        // Most are neither, which one question tells.
+        if reserved::is_marked(descriptor) || unnamed_file(descriptor).is_none() {
+            return;
+        }
         if inherit(descriptor, false, false) {
             return;
         }

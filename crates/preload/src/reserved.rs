@@ -99,8 +99,9 @@ pub fn let_go(descriptor: usize) {
     raw::close(descriptor as isize);
 }
 
-fn is_marked(descriptor: usize) -> bool {
-    entry(descriptor).load(Ordering::Acquire) == RESERVED
+/// Whether it is one of this library's own.
+pub fn is_marked(descriptor: usize) -> bool {
+    descriptor < TABLE_SIZE && entry(descriptor).load(Ordering::Acquire) == RESERVED
 }
 
 /// Reserves the descriptors that the LibFS keeps.
@@ -111,13 +112,15 @@ pub fn reserve(descriptors: impl IntoIterator<Item = i32>) {
     }
 }
 
-/// So many numbers at the low end, and as many from [`floor`] on, are tried one by one.
-const TRIED: usize = 32;
+/// So many numbers at the low end, and [`HIGH`] from [`floor`] on, are tried one by one: those of every program,
+/// and the one that shells read a script from. Where something else is open, a list costs less than more trying.
+const LOW: usize = 11;
+const HIGH: usize = 3;
 
 /// The open descriptors, and how many they are, if all are among the numbers that programs and this
 /// library use. The kernel tells how many there are (since Linux 6.2) without making an object for each,
 /// as it does where they are listed.
-fn open_by_trying() -> Option<([usize; 2 * TRIED], usize)> {
+fn open_by_trying() -> Option<([usize; LOW + HIGH], usize)> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: a constant path, and a structure that the kernel fills.
     let status = unsafe {
@@ -135,17 +138,15 @@ fn open_by_trying() -> Option<([usize; 2 * TRIED], usize)> {
     };
     // An older kernel says 0.
     let count = usize::try_from(status.st_size).ok();
-    let count = count.filter(|count| (1..=2 * TRIED).contains(count))?;
-    let mut open = [0; 2 * TRIED];
+    let count = count.filter(|count| (1..=LOW + HIGH).contains(count))?;
+    let mut open = [0; LOW + HIGH];
     let mut found = 0;
     // Mostly the three that every program has, and the one that `arck run` keeps open.
     let (from, usual) = (floor(), 3);
-    if from < TRIED {
+    if from < LOW {
         return None;
     }
-    let first = (0..usual).chain(from..from + usual);
-    let others = (usual..TRIED).chain(from + usual..from + TRIED);
-    for number in first.chain(others) {
+    for number in (0..usual).chain(from..from + HIGH).chain(usual..LOW) {
         // SAFETY: only asks.
         if !raw::failed(unsafe { syscall!(libc::SYS_fcntl, number, libc::F_GETFD) }) {
             open[found] = number;
@@ -250,7 +251,7 @@ mod tests {
                 // Where the kernel tells how many there are.
                 let can = std::fs::metadata("/proc/self/fd").unwrap().len() > 0;
                 assert_eq!(tried(), can);
-                let between = high(TRIED + 100);
+                let between = high(LOW + 100);
                 assert!(!tried());
                 assert!(every().contains(&between));
                 raw::close(between as isize);

@@ -64,20 +64,23 @@ impl Protected {
         }
     }
 
-    /// In one word, as it stands in the group's region: a byte for each.
+    /// In one word, as it stands in the group's region: a byte for each, and one that says that they are there.
     pub fn packed(self) -> u64 {
         let bytes = [self.links, self.files, self.pipes].map(|setting| setting.min(255) as u8);
         let [links, files, pipes] = bytes;
-        u64::from_le_bytes([links, files, pipes, 0, 0, 0, 0, 0])
+        u64::from_le_bytes([links, files, pipes, 1, 0, 0, 0, 0])
     }
 
-    /// Every word is one: it is the group's to say how careful its programs are.
-    pub fn of_packed(word: u64) -> Protected {
-        let [links, files, pipes, ..] = word.to_le_bytes().map(u32::from);
-        Protected {
-            links,
-            files,
-            pipes,
+    /// The group says how careful its programs are. Where it says nothing, as a region that another build has
+    /// made, the machine does.
+    pub fn of_group(word: u64) -> Protected {
+        match word.to_le_bytes().map(u32::from) {
+            [_, _, _, 0, ..] => Protected::of_machine(),
+            [links, files, pipes, ..] => Protected {
+                links,
+                files,
+                pipes,
+            },
         }
     }
 
@@ -152,7 +155,7 @@ mod tests {
                 files,
                 pipes,
             };
-            assert_eq!(Protected::of_packed(protected.packed()), protected);
+            assert_eq!(Protected::of_group(protected.packed()), protected);
             let directory = Holder { mode, uid: HOLDER };
             let opens = |kind| protected.lets_open(USER, directory, kind, owner);
             let found = [
@@ -170,6 +173,7 @@ mod tests {
         let text = std::fs::read_to_string("/proc/sys/fs/protected_symlinks").unwrap();
         let machine = Protected::of_machine();
         assert_eq!(machine.links.to_string(), text.trim());
+        assert_eq!(Protected::of_group(0), machine);
         for path in [c"/nowhere", c"/proc/sys/fs", c"/proc/sys/kernel/ostype"] {
             assert_eq!(setting(path), 1, "{path:?}");
         }
