@@ -4,83 +4,150 @@
 //! first: by a descriptor of O_PATH, or because a last close is under way. A removed directory is a dead one to it, in
 //! which nothing is made, so it has to be told that the next one is another.
 //!
-//! Invariant: as long as a directory has a name the same is told of it. So while one is removed, none is made.
+//! # Invariants
+//! * As long as a directory has a name the same is told of it. So who is told of one waits while that very number is being
+//!   removed, and for nobody else's: an operation may wait for another session.
+//! * The lock is held over no operation on the pool.
 
 use crate::nodes::Node;
 use arckfs::{Attributes, Errno};
 use fuser::Generation;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many directories of a number and generation this mount has removed. Of a number, its last generation counts, so there
-/// are no more of these than the pool has inodes.
 #[derive(Default)]
-pub struct Lives(RwLock<HashMap<u32, (u32, u64)>>);
+struct State {
+    /// How many directories of a number and generation this mount has removed. Of a number, its last generation counts, so
+    /// there are no more of these than the pool has inodes.
+    removed: HashMap<u32, (u32, u64)>,
+    /// How many removals of a number are under way.
+    ending: HashMap<u32, u32>,
+}
 
-impl Lives {
-    /// What the kernel is told beside an inode's number.
-    pub fn of(&self, found: &Attributes) -> Generation {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        told(&all, Node::from(found))
-    }
+/// See the module's head.
+#[derive(Default)]
+pub struct Lives {
+    state: Mutex<State>,
+    /// Told when a removal is over.
+    over: Condvar,
+}
 
-    /// Makes something, while nothing is removed; with what is told of it.
-    pub fn begin(
-        &self,
-        make: impl FnOnce() -> Result<Attributes, Errno>,
-    ) -> Result<(Attributes, Generation), Errno> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let made = make()?;
-        let generation = told(&all, Node::from(&made));
-        Ok((made, generation))
-    }
+/// A removal under way, until this is dropped.
+struct Ending<'l>(&'l Lives, u32);
 
-    /// Removes a directory, and notes which it was, if it was one.
-    pub fn end(&self, remove: impl FnOnce() -> Result<Option<Node>, Errno>) -> Result<(), Errno> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(removed) = remove()? else {
-            return Ok(());
-        };
-        let life = all.entry(removed.number).or_default();
-        match life.0 == removed.generation {
-            true => life.1 += 1,
-            false => *life = (removed.generation, 1),
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        if let Some(count) = state.ending.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                state.ending.remove(&self.1);
+            }
         }
-        Ok(())
+        drop(state);
+        self.0.over.notify_all();
     }
 }
 
-fn told(all: &HashMap<u32, (u32, u64)>, node: Node) -> Generation {
-    match all.get(&node.number) {
-        Some((generation, lives)) if *generation == node.generation => Generation(*lives),
-        _ => Generation(0),
+impl Lives {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the kernel is told beside an inode's number. Blocks while what has this number is being removed.
+    pub fn of(&self, found: &Attributes) -> Generation {
+        let node = Node::from(found);
+        let is_ending = |state: &mut State| state.ending.contains_key(&node.number);
+        let waited = self.over.wait_while(self.lock(), is_ending);
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.removed.get(&node.number) {
+            Some((generation, lives)) if *generation == node.generation => Generation(*lives),
+            _ => Generation(0),
+        }
+    }
+
+    /// Removes a directory, and notes that. Blocks for that.
+    pub fn end(
+        &self,
+        directory: Node,
+        remove: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        *self.lock().ending.entry(directory.number).or_default() += 1;
+        let _ending = Ending(self, directory.number);
+        remove()?;
+        let mut state = self.lock();
+        let life = state.removed.entry(directory.number).or_default();
+        match life.0 == directory.generation {
+            true => life.1 += 1,
+            false => *life = (directory.generation, 1),
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    fn found(inode: u64, generation: u32) -> Attributes {
+        Attributes {
+            inode,
+            generation,
+            ..Attributes::default()
+        }
+    }
 
     #[test]
     fn the_next_one_is_another() {
         let lives = Lives::default();
-        let found = |inode, generation| Attributes {
-            inode,
-            generation,
-            ..Attributes::default()
-        };
         let of = |inode, generation| lives.of(&found(inode, generation)).0;
         let end = |number, generation| {
-            lives.end(|| Ok(Some(Node { number, generation }))).unwrap();
+            lives.end(Node { number, generation }, || Ok(())).unwrap();
         };
         assert_eq!(of(5, 1), 0);
         end(5, 1);
         end(5, 1);
         assert_eq!((of(5, 1), of(6, 1), of(5, 2)), (2, 0, 0));
-        assert_eq!(lives.begin(|| Ok(found(5, 1))).unwrap().1.0, 2);
         end(5, 2);
         assert_eq!((of(5, 2), of(5, 1)), (1, 0));
-        assert_eq!(lives.end(|| Err(Errno::NOTEMPTY)), Err(Errno::NOTEMPTY));
+        let directory = Node {
+            number: 5,
+            generation: 2,
+        };
+        let refused = lives.end(directory, || Err(Errno::NOTEMPTY));
+        assert_eq!(refused, Err(Errno::NOTEMPTY));
         assert_eq!(of(5, 2), 1);
+    }
+
+    /// A removal that waits keeps nobody but those waiting who are to be told of that very number.
+    #[test]
+    fn who_asks_for_another_one_does_not_wait() {
+        let lives = Lives::default();
+        let (goes_on, waits) = channel();
+        let (tells, told) = channel();
+        std::thread::scope(|scope| {
+            let directory = Node {
+                number: 5,
+                generation: 1,
+            };
+            let (begins, begun) = channel();
+            let lives = &lives;
+            scope.spawn(move || {
+                lives.end(directory, || {
+                    begins.send(()).unwrap();
+                    waits.recv().unwrap();
+                    Ok(())
+                })
+            });
+            begun.recv().unwrap();
+            assert_eq!(lives.of(&found(6, 1)).0, 0);
+            scope.spawn(move || tells.send(lives.of(&found(5, 1)).0));
+            let early = told.recv_timeout(Duration::from_millis(50));
+            assert!(early.is_err(), "told before it was over: {early:?}");
+            goes_on.send(()).unwrap();
+            assert_eq!(told.recv(), Ok(1));
+        });
     }
 }

@@ -109,8 +109,8 @@ impl Requests {
         made: Made<'_>,
     ) -> Result<(Attributes, Generation), Errno> {
         self.serve(request, |fs| {
-            let make = || names::make(fs, Node::of(directory), name.as_bytes(), made);
-            self.lives.begin(make)
+            let made = names::make(fs, Node::of(directory), name.as_bytes(), made)?;
+            Ok((made, self.lives.of(&made)))
         })
     }
 

@@ -186,11 +186,9 @@ impl Filesystem for Requests {
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (directory, name) = (Node::of(parent), name.as_bytes());
         let remove = |fs: &FileSystem| {
-            self.lives.end(|| {
-                let found = names::look_up(fs, directory, name)?;
-                names::remove(fs, directory, name, true)?;
-                Ok(Some(Node::from(&found)))
-            })
+            let found = names::look_up(fs, directory, name)?;
+            let remove = || names::remove(fs, directory, name, true);
+            self.lives.end(Node::from(&found), remove)
         };
         Self::answer(reply, self.serve(request, remove));
     }
@@ -212,12 +210,7 @@ impl Filesystem for Requests {
             match names::look_up(fs, to.0, to.1) {
                 // It takes the place of a directory, which is removed.
                 Ok(found) if nodes::is_directory(&found) && flags.is_empty() => {
-                    self.lives.end(|| {
-                        // It may be another one by now, or nothing.
-                        let found = names::look_up(fs, to.0, to.1).ok();
-                        rename()?;
-                        Ok(found.filter(nodes::is_directory).as_ref().map(Node::from))
-                    })
+                    self.lives.end(Node::from(&found), rename)
                 }
                 _ => rename(),
             }

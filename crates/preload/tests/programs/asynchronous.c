@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -297,5 +298,19 @@ int main(int count, char **arguments) {
         begun += io_queue_release(again) == 0;
     }
     said("begun and ended", begun);
+    // Who waits is told also where there are no descriptors left.
+    io_context_t last_one = 0;
+    said("the last", io_setup(4, &last_one));
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 256;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    while (dup(1) >= 0) {
+    }
+    said("no descriptor", -errno);
+    void *with[] = {last_one, &fd, back};
+    pthread_create(&thread, NULL, submits_later, with);
+    fetch("without descriptors", last_one, 1, NULL, 1);
+    pthread_join(thread, NULL);
     return 0;
 }

@@ -11,9 +11,11 @@
 //!   one of the two sees the other, so nobody waits in the kernel for what is kept here.
 //! * Memory of a context stays: a thread may be looking at it. One that has ended is used for another one.
 //! * A context is its process's: a child that was forked has none.
+//! * The eventfd is made with the first context and stays, so that nothing is lacking when somebody has to be told.
 
 use super::request::{Completion, POLL, Request, TELLS_EVENT};
 use crate::raw::{self, error, failed, syscall};
+use crate::reserved;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -22,6 +24,29 @@ const CONTEXTS: usize = 1024;
 /// The kernel's contexts all together hold no more, unless root has said so.
 const PLACES_MOST: u32 = 1 << 20;
 const PAGE: usize = 4096;
+
+/// The number of the eventfd that is never empty, plus one; 0: there is none yet.
+static READY: AtomicUsize = AtomicUsize::new(0);
+
+/// Its number. EMFILE, ENFILE.
+fn ready() -> Result<usize, isize> {
+    if let Some(number) = READY.load(Ordering::Acquire).checked_sub(1) {
+        return Ok(number);
+    }
+    // SAFETY: no pointers.
+    let made = unsafe { syscall!(libc::SYS_eventfd2, 1, libc::EFD_CLOEXEC) };
+    if failed(made) {
+        return Err(made);
+    }
+    let kept = reserved::keep(made);
+    if failed(kept) {
+        raw::close(made);
+        return Err(kept);
+    }
+    // Of two threads' each is as good; one stays unused.
+    READY.store(kept as usize + 1, Ordering::Release);
+    Ok(kept as usize)
+}
 
 static ALL: [AtomicPtr<Context>; CONTEXTS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; CONTEXTS];
@@ -71,6 +96,9 @@ impl Context {
         if count > PLACES_MOST {
             return Err(error(libc::EAGAIN));
         }
+        if ready().is_err() {
+            return Err(error(libc::EAGAIN));
+        }
         let mut kernels = 0usize;
         // SAFETY: the kernel writes the number.
         let made = unsafe { syscall!(libc::SYS_io_setup, count, &raw mut kernels) };
@@ -89,7 +117,6 @@ impl Context {
                 ] {
                     word.store(0, Ordering::Relaxed);
                 }
-                context.waiting.store(0, Ordering::Relaxed);
                 context.kernels.store(kernels, Ordering::Release);
             })
             .ok_or_else(|| {
@@ -113,6 +140,10 @@ impl Context {
             });
             let is_taken = taken.is_some_and(|taken| taken.is_ok());
             if is_taken {
+                if of != 0 {
+                    // No thread of a parent's is here. Those of this process that still wait take that back themselves.
+                    context.waiting.store(0, Ordering::Relaxed);
+                }
                 // What was under way there is nobody's any more.
                 let places = context.places();
                 places
@@ -245,7 +276,11 @@ impl Context {
     /// What the request at this address stands for, if it is one of this context's places, which is free then. An event of
     /// the kernel's was fetched.
     pub fn fetched(&self, request: usize) -> Option<Completion> {
-        self.in_kernel.fetch_sub(1, Ordering::AcqRel);
+        // What was fetched may be of the context that this was before.
+        let less = |count: u32| Some(count.saturating_sub(1));
+        let _ = self
+            .in_kernel
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
         let places = self.places();
         let offset = request.checked_sub(places.as_ptr() as usize)?;
         if offset % size_of::<Place>() != 0 {
@@ -360,11 +395,10 @@ impl Standing<'_> {
 
     /// Has a request of the kernel's stand for what is told.
     fn stand(&self, event: Option<u32>) -> isize {
-        // SAFETY: no pointers. It is never empty, so it can be read at once.
-        let ready = unsafe { syscall!(libc::SYS_eventfd2, 1, libc::EFD_CLOEXEC) };
-        if failed(ready) {
+        // It is never empty, so it can be read at once.
+        let Ok(ready) = ready() else {
             return error(libc::EAGAIN);
-        }
+        };
         let asked = Request {
             operation: POLL,
             descriptor: ready as u32,
@@ -375,9 +409,6 @@ impl Standing<'_> {
         };
         // SAFETY: the place is taken by this alone.
         unsafe { self.place.asked.get().write(asked) };
-        let answer = self.context.submit(self.place.asked.get() as usize);
-        // The kernel has the file by now.
-        raw::close(ready);
-        answer
+        self.context.submit(self.place.asked.get() as usize)
     }
 }
