@@ -32,7 +32,7 @@ const POOL: u64 = 1 << 30;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  arck-bench growth                          10,000 to 1,000,000 files, in 1, 100 and 3,000 directories
+  arck-bench growth                          10,000 to 1,000,000 files
   arck-bench growth --quick                  a look, in seconds
   arck-bench growth --files 300000 --directories 1 --rounds 5
   arck-bench growth --json FILE              percentiles of all calls, too")]

@@ -48,6 +48,8 @@ const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
 const ALL_AHEAD: u32 = if cfg!(debug_assertions) { 96 } else { 512 };
 /// Pages in use, of whatever kind, from which on all views are brought up to date whose deltas were folded.
 const ALL_REFRESHED: u64 = 2 * ALL_AHEAD as u64;
+/// From so many on at the latest.
+const REFRESHED_LATEST: u64 = 3 * ALL_REFRESHED;
 /// Fewer pages of those that wait are not worth a fold.
 const LEAST: u32 = 16;
 /// Microseconds of a pause for each page beyond [`PACED`], while what was sealed before is folded.
@@ -278,7 +280,7 @@ impl Context<'_> {
                 .max(ALL_REFRESHED)
         {
             let _ = self.refresh_dirty();
-            let next = used() + used() / 2;
+            let next = (used() + used() / 2).min(REFRESHED_LATEST);
             self.views.refreshed_at.store(next, Ordering::Relaxed);
         }
         Ok(())

@@ -12,7 +12,7 @@ use super::model::{self, Clock, Held, Operation};
 use super::tree::Tree;
 use crate::{Shorthand, connect};
 use arck_controller::{Controller, MkfsOptions, Options, RunningController, mkfs};
-use arck_core_state::{FileKind, PAGE_SIZE};
+use arck_core_state::{FileKind, PAGE_SIZE, layout};
 use arck_pm::PersistOption;
 use arck_pm::record::{Event, EventKind, Recording, mark};
 use arckfs::{At, FileSystem};
@@ -530,6 +530,10 @@ fn assert_whole(events: &[Event], pool: &Path) {
             file.read_exact_at(&mut bytes[..there], page * PAGE_SIZE)
                 .expect("a page");
             for (index, bytes) in bytes.chunks_exact(8).enumerate() {
+                if name == layout::HEADERS && (page, index) == (0, 0) {
+                    // The change clock, which is stored without being recorded: it means nothing after a failure.
+                    continue;
+                }
                 let found = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
                 let traced = pages.get(&(number, page)).map_or(0, |page| page[index]);
                 assert_eq!(
