@@ -10,17 +10,17 @@ use foldhash::{HashMap, HashSet};
 
 /// A step of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step<'h> {
-    Remove(&'h Named),
-    Move(&'h Named, &'h Named),
+pub enum Step<N> {
+    Remove(N),
+    Move(N, N),
     /// Two moves, each to where the other one comes from.
-    Exchange([(&'h Named, &'h Named); 2]),
+    Exchange([(N, N); 2]),
     /// The same in two steps.
-    Leave(&'h Named),
-    Arrive(&'h Named),
+    Leave(N),
+    Arrive(N),
     /// A name that is made; whether it takes the place of another one, as what is moved there does.
     Make {
-        named: &'h Named,
+        named: N,
         replaces: bool,
     },
 }
@@ -32,7 +32,7 @@ fn place(named: &Named) -> Place<'_> {
 }
 
 /// The steps of a change, in the order in which they are done.
-pub fn steps(happened: &Happened) -> Vec<Step<'_>> {
+pub fn steps(happened: &Happened) -> Vec<Step<&Named>> {
     let mut arriving: HashMap<InodeNumber, Vec<&Named>> = HashMap::default();
     for added in happened.added.iter().rev() {
         arriving.entry(added.inode).or_default().push(added);
@@ -57,7 +57,7 @@ pub fn steps(happened: &Happened) -> Vec<Step<'_>> {
             false => steps.push(Step::Remove(named)),
         }
     }
-    in_order(moves, &mut steps);
+    in_order(&moves, &mut steps);
     // As they are noted.
     let left: HashSet<Place<'_>> = arriving.values().flatten().copied().map(place).collect();
     for named in happened
@@ -78,34 +78,60 @@ pub fn steps(happened: &Happened) -> Vec<Step<'_>> {
     steps
 }
 
-fn in_order<'h>(mut moves: Vec<(&'h Named, &'h Named)>, steps: &mut Vec<Step<'h>>) {
+/// In time that grows with their number: each waits for one other at most, which leaves the place that it goes to.
+fn in_order<'h>(moves: &[(&'h Named, &'h Named)], steps: &mut Vec<Step<&'h Named>>) {
+    let leaves = moves.iter().map(|&(from, _)| place(from));
+    let leaves: HashMap<Place<'_>, usize> = leaves.zip(0..).collect();
+    let waits_for: Vec<Option<usize>> = moves
+        .iter()
+        .map(|&(_, to)| leaves.get(&place(to)).copied())
+        .collect();
+    // Of those that wait for each, the last; and of each, the one before it.
+    let mut last: Vec<Option<usize>> = vec![None; moves.len()];
+    let mut before = last.clone();
+    for (at, &other) in waits_for.iter().enumerate() {
+        if let Some(other) = other {
+            before[at] = last[other].replace(at);
+        }
+    }
+    let mut is_done = vec![false; moves.len()];
+    let mut free: Vec<usize> = Vec::new();
     let mut arriving = Vec::new();
-    while !moves.is_empty() {
-        let sources: HashSet<Place<'_>> = moves.iter().map(|(from, _)| place(from)).collect();
-        let (free, blocked): (Vec<_>, Vec<_>) = moves
-            .into_iter()
-            .partition(|(_, to)| !sources.contains(&place(to)));
-        moves = blocked;
-        let any = !free.is_empty();
-        steps.extend(free.into_iter().map(|(from, to)| Step::Move(from, to)));
-        if any {
+    let starts = (0..moves.len()).filter(|&at| waits_for[at].is_none());
+    // What none of them leads to goes round.
+    for start in starts.chain((0..moves.len()).rev()) {
+        if is_done[start] {
             continue;
         }
-        // They go round.
-        let Some((from, to)) = moves.pop() else {
-            break;
-        };
-        let back = moves
-            .iter()
-            .position(|(other, there)| place(other) == place(to) && place(there) == place(from));
-        match back {
-            Some(back) => {
-                let other = moves.swap_remove(back);
-                steps.push(Step::Exchange([(from, to), other]));
-            }
+        let (from, to) = moves[start];
+        let done = match waits_for[start] {
             None => {
+                steps.push(Step::Move(from, to));
+                [Some(start), None]
+            }
+            Some(other) if waits_for[other] == Some(start) && !is_done[other] => {
+                steps.push(Step::Exchange([(from, to), moves[other]]));
+                [Some(start), Some(other)]
+            }
+            Some(_) => {
                 steps.push(Step::Leave(from));
                 arriving.push(Step::Arrive(to));
+                [Some(start), None]
+            }
+        };
+        free.extend(done.into_iter().flatten());
+        for &at in &free {
+            is_done[at] = true;
+        }
+        while let Some(at) = free.pop() {
+            let mut next = last[at];
+            while let Some(waiting) = next {
+                next = before[waiting];
+                if !std::mem::replace(&mut is_done[waiting], true) {
+                    let (from, to) = moves[waiting];
+                    steps.push(Step::Move(from, to));
+                    free.push(waiting);
+                }
             }
         }
     }
@@ -185,6 +211,59 @@ mod tests {
             (&[("1a", 7)], &[("1b", 7), ("1c", 7)], "1a>1b +1c"),
         ] {
             assert_eq!(told(removed, added), expected, "{removed:?} {added:?}");
+        }
+    }
+
+    /// Does steps, in which nothing may come to where something is.
+    fn done(steps: &[Step<&Named>], mut there: HashSet<(InodeNumber, Box<[u8]>)>) -> usize {
+        let own = |named: &Named| (named.directory, named.name.clone());
+        let mut done = 0;
+        for step in steps {
+            done += 1;
+            match *step {
+                Step::Move(from, to) => {
+                    assert!(there.remove(&own(from)), "{from:?} is not there");
+                    assert!(there.insert(own(to)), "{to:?} is not free");
+                }
+                Step::Leave(from) => assert!(there.remove(&own(from)), "{from:?} is not there"),
+                Step::Arrive(to) => assert!(there.insert(own(to)), "{to:?} is not free"),
+                Step::Exchange(both) => {
+                    for (from, to) in both {
+                        assert!(there.contains(&own(from)) && there.contains(&own(to)));
+                    }
+                    done += 1;
+                }
+                Step::Remove(_) | Step::Make { .. } => panic!("{step:?} is none"),
+            }
+        }
+        done
+    }
+
+    /// Many moves in one change are ordered in time that grows with their number, and none comes to where something is.
+    #[test]
+    fn long_chains_and_circles_are_ordered() {
+        const MANY: u32 = 100_000;
+        for (circle, expected) in [(MANY + 1, MANY), (2, MANY), (5, MANY / 5 * 6)] {
+            // Each circle's last comes to where its first was; of one that is longer than all, nothing comes back.
+            let to = |number: u32| match (number + 1) % circle {
+                0 => number + 1 - circle,
+                _ => number + 1,
+            };
+            let numbered = |place: u32, inode: u32| named(1, &format!("f{place}"), inode + 1000);
+            let happened = Happened {
+                removed: (0..MANY).map(|number| numbered(number, number)).collect(),
+                added: (0..MANY)
+                    .map(|number| numbered(to(number), number))
+                    .collect(),
+                ..Happened::default()
+            };
+            let there = |named: &Named| (named.directory, named.name.clone());
+            let there = happened.removed.iter().map(there).collect();
+            let began = std::time::Instant::now();
+            let steps = steps(&happened);
+            let took = began.elapsed();
+            assert!(took.as_millis() < 1000, "{took:?}");
+            assert_eq!(done(&steps, there), expected as usize);
         }
     }
 }
