@@ -2,11 +2,12 @@
 //!
 //! # Invariants
 //! * Who watches may read the inode when he begins, by what its owner last made of it.
-//! * What was done before a watch begins is not told by it.
+//! * What was done before a watch begins is not told by it, unless there is more of that than can be told in one turn.
+//! * However much is watched, and has happened to it, one turn looks at and tells a bounded part of it.
 
 use crate::core::Core;
 use crate::fold::folding::After;
-use crate::handed::watching::{Asked, Found, Key, NAMES_OF_ONE_MAX};
+use crate::handed::watching::{Asked, Found, Key, Look, NAMES_OF_ONE_MAX};
 use crate::state::tables::buckets;
 use crate::state::watching::Named;
 use arck_core_state::directory::for_each_in_bucket;
@@ -15,10 +16,16 @@ use arck_core_state::{FileKind, Inode, InodeNumber};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Inodes that are folded in one step.
 const FOLDED_AT_ONCE: usize = 512;
+/// Inodes that are looked at in one turn.
+const LOOKED_AT_ONCE: usize = 1024;
+/// So long who watches is told of things in one turn.
+const TURN: Duration = Duration::from_millis(2);
+/// Who may look up names in a directory may ask for what happens to them.
+const SEARCH: u32 = 1;
 
 impl Core {
     /// Has a descriptor watch an inode: see [`Call::AddWatch`](arck_protocol::socket::Call::AddWatch).
@@ -32,23 +39,25 @@ impl Core {
         self.expect_open(session, key, None, 4)?;
         let user = self.sessions.user_of(session).ok_or(Errno::NOENT)?;
         if self.watched.has_too_many(user) {
+            self.watched.look_again(inotify, user)?;
             self.tidy_watched();
             if self.watched.has_too_many(user) {
                 return Err(Errno::NOSPC);
             }
         }
-        if !self.watched.has(key) {
-            self.begin_to_watch((key, parent), user)?;
-        }
         let is_new = !self.watched.is_watched(key.0);
         // What has been committed is not told to who comes only now; what owners have done before, neither.
-        self.look_at_watched(Some(key.0));
-        self.tell_all();
+        if self.watched.has(key) {
+            let within: Vec<InodeNumber> = self.watched.inodes_in(key.0).collect();
+            self.look_at([key.0].into_iter().chain(within).take(LOOKED_AT_ONCE));
+            self.tell_until(Instant::now() + TURN);
+        }
+        // It may be gone by what was told.
+        if !self.watched.has(key) {
+            self.begin_to_watch(session, (key, parent), user)?;
+        }
         if is_new {
             self.watched.forget_written(key.0);
-        }
-        if !self.watched.has(key) {
-            return Err(Errno::STALE);
         }
         let watch = self.watched.add(key.0, inotify, user, mask);
         if watch.is_err() {
@@ -58,32 +67,30 @@ impl Core {
         watch
     }
 
+    /// A node is told of what is committed from now on.
     fn begin_to_watch(
         &mut self,
+        session: SessionNumber,
         (key, parent): (Key, InodeNumber),
         user: u32,
     ) -> Result<(), Errno> {
-        self.tell_all();
-        let header = self.sessions.state.header_of(key.0, key.1)?;
-        let owner = header.ownership.session();
-        if owner != 0 {
-            // If that is refused, what is verified is what there is.
-            let _ = self.access().fold(owner, &[key.0], After::Keep);
+        // If that is refused, what is verified is what there is.
+        self.look_at([key.0].into_iter());
+        let (mut inode, mut names) = self.what_to_watch(key)?;
+        let within: Vec<InodeNumber> = names.iter().map(|named| named.inode).collect();
+        if self.look_at(within.into_iter().take(LOOKED_AT_ONCE)) == Found::Something {
+            (inode, names) = self.what_to_watch(key)?;
         }
-        self.tell_all();
-        let inode = *self.sessions.state.shadow(key.0).ok_or(Errno::STALE)?;
+        self.tell_until(Instant::now() + TURN);
+        let is_directory = inode.kind() == Some(FileKind::Directory);
         let asked = Asked {
             key,
-            is_directory: inode.kind() == Some(FileKind::Directory),
+            is_directory,
             user,
-            parent: match inode.kind() {
-                Some(FileKind::Directory) => inode.parent,
-                _ => parent,
+            parent: match is_directory {
+                true => inode.parent,
+                false => self.parent_as_told(session, parent),
             },
-        };
-        let names = match asked.is_directory {
-            true => self.names_of(&inode)?,
-            false => Vec::new(),
         };
         let state = &mut self.sessions.state;
         let (pool, watching) = (&state.pool, &mut state.watching);
@@ -91,6 +98,34 @@ impl Core {
             self.watched
                 .make(pool.directory(), &asked, &names, watching)
         })
+    }
+
+    /// A directory in which a session says that it has found something, if its user may look things up there; else 0.
+    fn parent_as_told(&self, session: SessionNumber, parent: InodeNumber) -> InodeNumber {
+        let sessions = &self.sessions;
+        let inode = sessions.state.shadow(parent);
+        let is_directory = inode.is_some_and(|inode| inode.kind() == Some(FileKind::Directory));
+        let may = || {
+            sessions.may_open(session, parent, SEARCH)
+                || sessions.may_be_told(session, parent, SEARCH).is_ok()
+        };
+        match is_directory && may() {
+            true => parent,
+            false => 0,
+        }
+    }
+
+    /// An inode as it was verified, and the names that it has as a directory.
+    fn what_to_watch(&self, (number, generation): Key) -> Result<(Inode, Vec<Named>), Errno> {
+        let inode = *self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
+        if inode.generation != generation {
+            return Err(Errno::STALE);
+        }
+        let names = match inode.kind() {
+            Some(FileKind::Directory) => self.names_of(&inode)?,
+            _ => Vec::new(),
+        };
+        Ok((inode, names))
     }
 
     /// The verified names of a directory, so many as stand for them on the host.
@@ -116,46 +151,78 @@ impl Core {
     }
 
     /// Folds what owners have changed of what is watched, if it is time to look; and tells what has happened. Whether
-    /// anything was to be done.
+    /// anything was to be done, of which some may be left for the next turn.
     pub fn tell_watchers(&mut self) -> bool {
-        if !self.sessions.state.watching.is_any() {
+        if !self.watched.is_any() {
             return false;
+        }
+        let until = Instant::now() + TURN;
+        let mut busy = self.watched.end_some(&mut self.sessions.state.watching);
+        if !self.sessions.state.watching.is_any() {
+            self.watched.tell_nothing(&mut self.sessions.state.watching);
+            return busy;
         }
         if self.sessions.state.watching.take_moved() {
             self.looks.wake();
         }
-        let now = Instant::now();
-        if self.looks.is_due(now) {
-            let mut found = self.look_at_watched(None);
-            if self.tell_all() {
-                // What is in files that have come to be known by that.
-                self.look_at_watched(None);
-                self.tell_all();
-                found = Found::Something;
-            }
-            if found == Found::Nothing && self.looks.becomes_quiet() {
-                self.let_go_of_watched();
-            }
-            self.looks.looked(now, found);
-            self.tell_closed();
+        busy |= self.tell_until(until);
+        if self.watched.is_telling(&self.sessions.state.watching) {
+            return true;
         }
-        self.tell_all()
+        if self.looks.is_due(Instant::now()) {
+            busy |= self.look_at_some(until) == Found::Something;
+        }
+        busy |= self.let_go_of_some();
+        if !self.watched.is_telling(&self.sessions.state.watching) {
+            busy |= self.tell_closed(until);
+        }
+        busy
     }
 
     /// Whether there was anything.
-    fn tell_all(&mut self) -> bool {
-        let watching = &mut self.sessions.state.watching;
-        let has_next = watching.has_next();
-        while let Some(happened) = watching.take_next() {
-            self.watched.tell(&happened, watching);
-        }
-        has_next
+    fn tell_until(&mut self, until: Instant) -> bool {
+        self.watched.tell(&mut self.sessions.state.watching, until)
     }
 
-    fn tell_closed(&mut self) {
-        if !self.watched.is_any_written() {
-            return;
+    /// Looks at some of what is watched; when it was looked at everything, files are closed that nobody has open.
+    /// What has been found at this turn.
+    fn look_at_some(&mut self, until: Instant) -> Found {
+        let began = Instant::now();
+        let mut look = self.looks.take_look();
+        let wanted = self.sessions.state.watching.wanted(look.from);
+        let some: Vec<InodeNumber> = wanted.take(LOOKED_AT_ONCE).collect();
+        let next = match some.len() {
+            LOOKED_AT_ONCE => some.last().and_then(|last| last.checked_add(1)),
+            _ => None,
+        };
+        let found = self.look_at(some.into_iter());
+        look.found = look.found.max(found);
+        self.tell_until(until);
+        look.spent += began.elapsed();
+        match next {
+            Some(from) => self.looks.go_on(Look { from, ..look }),
+            // What is in files that have come to be known by that.
+            None if look.found == Found::Something && !look.is_again => {
+                let again = Look {
+                    from: 0,
+                    is_again: true,
+                    ..look
+                };
+                self.looks.go_on(again);
+            }
+            None => {
+                if look.found == Found::Nothing && self.looks.becomes_quiet() {
+                    self.looks.lets_go_from(0);
+                }
+                self.looks.looked(look.spent, look.found);
+                self.watched.begin_to_close();
+            }
         }
+        found
+    }
+
+    /// Whether some are left.
+    fn tell_closed(&mut self, until: Instant) -> bool {
         let sessions = &self.sessions;
         let is_open = |number: InodeNumber| {
             let Some(header) = sessions.state.header_copy(number) else {
@@ -171,15 +238,15 @@ impl Core {
                         && session.has_branch(number, &header))
             })
         };
-        self.watched.tell_closed(is_open);
+        self.watched.tell_closed(is_open, until)
     }
 
-    /// Folds what owners have changed of what is watched.
-    fn look_at_watched(&mut self, also: Option<InodeNumber>) -> Found {
+    /// Folds what owners have changed of some inodes.
+    fn look_at(&mut self, numbers: impl Iterator<Item = InodeNumber>) -> Found {
         let state = &self.sessions.state;
         let mut changed: BTreeMap<SessionNumber, Vec<InodeNumber>> = BTreeMap::new();
         let mut is_owned = false;
-        for number in state.watching.wanted().chain(also) {
+        for number in numbers {
             let Some(header) = state.header_copy(number) else {
                 continue;
             };
@@ -217,13 +284,24 @@ impl Core {
         found
     }
 
-    /// Owners that have changed nothing for a while own what is watched no longer: so nobody has to look at it.
-    fn let_go_of_watched(&mut self) {
-        let wanted: Vec<InodeNumber> = self.sessions.state.watching.wanted().collect();
-        for numbers in wanted.chunks(FOLDED_AT_ONCE) {
-            // Nobody asks: no session has the number 0.
-            let _ = self.owners().recall(0, numbers);
+    /// Owners that have changed nothing for a while own what is watched no longer: so nobody has to look at it. Whether some
+    /// are left.
+    fn let_go_of_some(&mut self) -> bool {
+        let Some(from) = self.looks.take_letting_go() else {
+            return false;
+        };
+        let wanted = self.sessions.state.watching.wanted(from);
+        let some: Vec<InodeNumber> = wanted.take(FOLDED_AT_ONCE).collect();
+        // Nobody asks: no session has the number 0.
+        let _ = self.owners().recall(0, &some);
+        let next = match some.len() {
+            FOLDED_AT_ONCE => some.last().and_then(|last| last.checked_add(1)),
+            _ => None,
+        };
+        if let Some(next) = next {
+            self.looks.lets_go_from(next);
         }
+        next.is_some()
     }
 
     /// Removes what nobody watches any more: to be called now and then.

@@ -11,7 +11,7 @@
 use arck_core_state::directory::Dentry;
 use arck_core_state::{FileKind, Inode, InodeNumber};
 use foldhash::{HashMap, HashSet};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A name that came or went.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +56,8 @@ pub struct Happened {
     pub removed: Vec<Named>,
     pub added: Vec<Named>,
     pub inodes: Vec<(InodeNumber, Became)>,
+    /// The how many-th it is of those that are told.
+    pub number: u64,
 }
 
 /// What a change is about to do.
@@ -82,11 +84,15 @@ impl Noted {
 pub struct Watching {
     /// Inodes of which somebody wants to know, and for how many reasons: that it is watched itself, and each name that it
     /// has in a directory that is.
-    wanted: HashMap<InodeNumber, u32>,
+    wanted: BTreeMap<InodeNumber, u32>,
     watched: HashSet<InodeNumber>,
     /// Inodes of which a name is among what has happened.
     coming: HashSet<InodeNumber>,
     happened: VecDeque<Happened>,
+    /// How many have been put there.
+    count: u64,
+    /// The last one that was taken may not be told yet.
+    is_taken: bool,
     /// Something was committed since this was taken, be it that somebody owns something else.
     has_moved: bool,
 }
@@ -126,18 +132,25 @@ impl Watching {
         }
     }
 
-    /// All of which somebody wants to know.
-    pub fn wanted(&self) -> impl Iterator<Item = InodeNumber> {
-        self.wanted.keys().copied()
+    /// All of which somebody wants to know, in order, from a number on.
+    pub fn wanted(&self, from: InodeNumber) -> impl Iterator<Item = InodeNumber> {
+        self.wanted.range(from..).map(|(&number, _)| number)
     }
 
-    /// What has happened next, once.
+    /// What has happened next, once. Whoever takes it has told what he took before.
     pub fn take_next(&mut self) -> Option<Happened> {
-        self.happened.pop_front()
+        let next = self.happened.pop_front();
+        self.is_taken = next.is_some();
+        next
     }
 
     pub fn has_next(&self) -> bool {
         !self.happened.is_empty()
+    }
+
+    /// Whatever happens next has a number from this on.
+    pub fn count(&self) -> u64 {
+        self.count + 1
     }
 
     /// Whether anything was committed since this was asked last.
@@ -152,7 +165,7 @@ impl Watching {
         inodes: impl Iterator<Item = (InodeNumber, Option<Inode>, Option<Inode>)>,
     ) {
         self.has_moved = true;
-        if self.happened.is_empty() {
+        if self.happened.is_empty() && !self.is_taken {
             self.coming.clear();
         }
         let Noted {
@@ -184,10 +197,12 @@ impl Watching {
         }
         self.coming.extend(told);
         if !(removed.is_empty() && added.is_empty() && of_inodes.is_empty()) {
+            self.count += 1;
             self.happened.push_back(Happened {
                 removed,
                 added,
                 inodes: of_inodes,
+                number: self.count,
             });
         }
     }

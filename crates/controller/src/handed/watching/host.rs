@@ -56,8 +56,21 @@ impl Host {
         Ok(rustix::fs::statat(&self.folder, node, AtFlags::SYMLINK_NOFOLLOW)?.st_ino)
     }
 
-    /// IN_CREATE.
+    /// IN_CREATE. What is there, though it should not be, goes.
     pub fn make(&self, path: &[u8], is_directory: bool) -> Result<(), Errno> {
+        match self.make_new(path, is_directory) {
+            Err(Errno::EXIST) => {
+                match self.remove(path, false) {
+                    Err(Errno::ISDIR) => self.remove(path, true),
+                    removed => removed,
+                }?;
+                self.make_new(path, is_directory)
+            }
+            made => made,
+        }
+    }
+
+    fn make_new(&self, path: &[u8], is_directory: bool) -> Result<(), Errno> {
         match is_directory {
             true => rustix::fs::mkdirat(&self.folder, path, Mode::RWXU),
             false => {

@@ -16,21 +16,25 @@ mod host;
 mod instances;
 mod looks;
 mod moves;
+mod names;
+mod telling;
 
-use self::host::{Host, Path, within};
+use self::host::{Host, within};
 use self::instances::{Instance, Instances, watched_by};
-use self::moves::{Step, steps};
+use self::telling::Telling;
 pub use super::nodes::Key;
 use super::nodes::name;
-use crate::state::watching::{Became, Happened, Named, Watching};
+use crate::state::watching::{Named, Watching};
 use arck_core_state::InodeNumber;
 use foldhash::{HashMap, HashSet};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::collections::hash_map::IntoIter;
 use std::time::{Duration, Instant};
 
 pub use self::host::remove_all;
-pub use self::looks::{Found, Looks};
+pub use self::looks::{Found, Look, Looks};
 
 /// Watches that a user has: as `fs.inotify.max_user_watches` of a small machine.
 const WATCHES_MAX: usize = 16_384;
@@ -40,6 +44,14 @@ const NAMES_MAX: usize = 131_072;
 pub const NAMES_OF_ONE_MAX: usize = 8192;
 /// Whoever writes is taken to be done when he has not changed anything for so long.
 const DONE_WRITING: Duration = Duration::from_millis(500);
+/// What has ended is removed in steps of so many nodes and names.
+const ENDED_AT_ONCE: usize = 200;
+/// Of an inode with more names than this, so many are told of.
+const PLACES_TOLD: usize = 64;
+/// A user who has too many watches has it looked what is left of them in one of so many parts of the time.
+const LOOKED_IN: u32 = 20;
+/// With more watches than half of all, it is looked which are left whenever there are so many more.
+const LOOK_AFTER: usize = 1024;
 
 /// What stands for an inode.
 #[derive(Debug)]
@@ -57,10 +69,25 @@ struct Node {
     /// What there is in it.
     names: HashMap<Box<[u8]>, Entry>,
     watchers: HashSet<Instance>,
+    /// No other node has had it.
+    serial: u64,
+    /// What was committed before that many changes is no matter of this.
+    since: u64,
 }
 
-/// A directory, and a name in it.
-type Place = (InodeNumber, Box<[u8]>);
+/// A node that is in use no more, and what is left in it.
+#[derive(Debug)]
+struct Ending {
+    number: InodeNumber,
+    serial: u64,
+    is_directory: bool,
+    user: u32,
+    path: String,
+    names: IntoIter<Box<[u8]>, Entry>,
+}
+
+/// A directory, the number of its node, and a name in it.
+type Place = (InodeNumber, u64, Box<[u8]>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Entry {
@@ -85,10 +112,21 @@ pub struct Watched {
     nodes: HashMap<InodeNumber, Node>,
     instances: Instances,
     /// Where inodes stand in nodes.
-    places: HashMap<InodeNumber, Vec<Place>>,
+    places: HashMap<InodeNumber, HashSet<Place>>,
     names_of: HashMap<u32, usize>,
     /// Files that have been changed, and when last, by who may not have closed them yet.
     written: HashMap<InodeNumber, Instant>,
+    /// Of those, the ones that are still to be looked at.
+    closing: Vec<InodeNumber>,
+    ending: VecDeque<Ending>,
+    /// The number of the last node.
+    last: u64,
+    /// Until when it is not looked again what is left of a user's watches.
+    looked: HashMap<u32, Instant>,
+    /// A change that is told in part.
+    telling: Option<Telling>,
+    /// The number of the change that is told.
+    told: u64,
 }
 
 /// What cannot be done on the host is told to nobody.
@@ -106,7 +144,7 @@ impl Watched {
     }
 
     pub fn is_any(&self) -> bool {
-        !self.nodes.is_empty()
+        !(self.nodes.is_empty() && self.ending.is_empty())
     }
 
     /// Whether a user has all the watches that he may have.
@@ -128,8 +166,9 @@ impl Watched {
             None => Host::new(pool)?,
         };
         let host = self.host.insert(host);
-        let path = name(asked.key);
         let (number, generation) = asked.key;
+        self.last += 1;
+        let path = format!("{}-{}", name(asked.key), self.last);
         host.make(path.as_bytes(), asked.is_directory)?;
         let node = Node {
             generation,
@@ -140,13 +179,19 @@ impl Watched {
             path,
             names: HashMap::default(),
             watchers: HashSet::default(),
+            serial: self.last,
+            since: watching.count(),
         };
+        // What had this number before is gone, though that may not be told yet.
+        self.end(number, watching);
         self.nodes.insert(number, node);
         watching.watch(number);
         watching.want(asked.parent);
-        let room = NAMES_MAX.saturating_sub(self.names_of.get(&asked.user).copied().unwrap_or(0));
-        for named in names.iter().take(room.min(NAMES_OF_ONE_MAX)) {
-            self.make_name(named, watching);
+        for named in names.iter().take(NAMES_OF_ONE_MAX) {
+            if !self.has_room(number) {
+                break;
+            }
+            self.make_anyway(named, watching);
         }
         Ok(())
     }
@@ -160,17 +205,10 @@ impl Watched {
         user: u32,
         mask: u32,
     ) -> Result<i32, Errno> {
-        let (instance, former) = self.instances.know(inotify, user)?;
-        if let Some(known) = self.instances.get_mut(instance) {
-            for of in &known.watched {
-                if let Some(node) = self.nodes.get_mut(of) {
-                    node.watchers.retain(|watcher| !former.contains(watcher));
-                    node.watchers.insert(instance);
-                }
-            }
-            if known.watched.len() >= known.look_at {
-                self.look_what_is_left(instance, inotify);
-            }
+        let instance = self.know(inotify, user)?;
+        let known = self.instances.get_mut(instance);
+        if known.is_some_and(|known| known.watched.len() >= known.look_at) {
+            self.look_what_is_left(instance, inotify);
         }
         let node = self.nodes.get_mut(&number).ok_or(Errno::STALE)?;
         let host = self.host.as_ref().ok_or(Errno::STALE)?;
@@ -180,6 +218,35 @@ impl Watched {
             known.watched.insert(number);
         }
         Ok(watch)
+    }
+
+    /// Which instance a descriptor is of.
+    fn know(&mut self, inotify: BorrowedFd<'_>, user: u32) -> Result<Instance, Errno> {
+        let (instance, former) = self.instances.know(inotify, user)?;
+        if let Some(known) = self.instances.get_mut(instance) {
+            for of in &known.watched {
+                if let Some(node) = self.nodes.get_mut(of) {
+                    node.watchers.retain(|watcher| !former.contains(watcher));
+                    node.watchers.insert(instance);
+                }
+            }
+        }
+        Ok(instance)
+    }
+
+    /// Where a user has too many watches, it is looked what is left of those of the descriptor that he has sent, unless
+    /// it has been a moment ago.
+    pub fn look_again(&mut self, inotify: BorrowedFd<'_>, user: u32) -> Result<(), Errno> {
+        let began = Instant::now();
+        let last = self.looked.get(&user);
+        if last.is_some_and(|&not_before| began < not_before) {
+            return Ok(());
+        }
+        let instance = self.know(inotify, user)?;
+        self.look_what_is_left(instance, inotify);
+        self.looked
+            .insert(user, Instant::now() + began.elapsed() * LOOKED_IN);
+        Ok(())
     }
 
     /// Forgets what a descriptor has watched and does no more. What nobody watches any more goes with the next sweep.
@@ -197,10 +264,12 @@ impl Watched {
             }
             None => false,
         });
-        known.look_at = known.look_at.max(2 * known.watched.len());
+        let count = known.watched.len();
+        let most = (count + LOOK_AFTER).max(WATCHES_MAX / 2);
+        known.look_at = known.look_at.max(2 * count).min(most);
     }
 
-    /// Removes what nobody watches any more; whether that was anything.
+    /// Takes out of use what nobody watches any more; whether that was anything. It [goes](Self::end_some) soon.
     pub fn sweep(&mut self, watching: &mut Watching) -> bool {
         for (instance, known) in self.instances.take_ended() {
             for of in known.watched {
@@ -228,81 +297,6 @@ impl Watched {
         }
     }
 
-    /// Tells what one change has done.
-    pub fn tell(&mut self, happened: &Happened, watching: &mut Watching) {
-        let became: HashMap<InodeNumber, Became> = happened.inodes.iter().copied().collect();
-        let mut moved: Vec<(InodeNumber, InodeNumber)> = Vec::new();
-        for step in steps(happened) {
-            match step {
-                Step::Remove(named) => self.remove_name(named, watching),
-                Step::Move(from, to) => {
-                    moved.push((from.inode, to.directory));
-                    self.move_name(from, to, watching);
-                }
-                Step::Exchange(both) => {
-                    moved.extend(both.map(|(from, to)| (from.inode, to.directory)));
-                    self.exchange_names(both, watching);
-                }
-                Step::Leave(from) => self.leave(from, watching),
-                Step::Arrive(to) => {
-                    moved.push((to.inode, to.directory));
-                    self.arrive(to, watching);
-                }
-                Step::Make { named, replaces } => {
-                    match replaces {
-                        true => self.arrive(named, watching),
-                        false => self.make_name(named, watching),
-                    }
-                    self.tell_new(named, became.get(&named.inode));
-                }
-            }
-        }
-        let now = Instant::now();
-        for &(number, became) in &happened.inodes {
-            if became.is_gone {
-                self.written.remove(&number);
-                self.end(number, watching);
-                continue;
-            }
-            if became.is_new {
-                continue;
-            }
-            if became.has_other_data {
-                self.at_all_places(number, |host, path, _| host.modify(path));
-                if became.is_file {
-                    self.written.insert(number, now);
-                }
-            }
-            if became.has_other_attributes {
-                self.at_all_places(number, Host::attribute);
-            }
-            if became.has_other_links {
-                self.at_itself(number, Host::attribute);
-            }
-        }
-        for (number, to) in moved {
-            self.move_itself(number);
-            if let Some(node) = self.nodes.get_mut(&number) {
-                watching.want_no_more(std::mem::replace(&mut node.parent, to));
-                watching.want(to);
-            }
-        }
-    }
-
-    fn tell_new(&mut self, named: &Named, became: Option<&Became>) {
-        let Some(became) = became.filter(|became| became.is_new) else {
-            return;
-        };
-        if became.has_other_data
-            && let Some(path) = self.path_of(named)
-        {
-            self.on_host(|host| host.modify(&path));
-        }
-        if became.is_file && self.places.contains_key(&named.inode) {
-            self.written.insert(named.inode, Instant::now());
-        }
-    }
-
     /// Whether somebody watches an inode that has a node.
     pub fn is_watched(&self, number: InodeNumber) -> bool {
         let node = self.nodes.get(&number);
@@ -316,31 +310,62 @@ impl Watched {
             return;
         };
         for entry in node.names.values() {
-            let others = self.places.get(&entry.inode).map_or(0, Vec::len);
+            let others = self.places.get(&entry.inode).map_or(0, HashSet::len);
             if others <= 1 && !self.nodes.contains_key(&entry.inode) {
                 self.written.remove(&entry.inode);
             }
         }
     }
 
-    /// Whether somebody may still write what has been changed.
-    pub fn is_any_written(&self) -> bool {
-        !self.written.is_empty()
+    /// An inode is gone, or nobody watches it any more: so is what stands for it, and soon what is in that.
+    fn end(&mut self, number: InodeNumber, watching: &mut Watching) {
+        let Some(node) = self.nodes.remove(&number) else {
+            return;
+        };
+        watching.want_no_more(node.parent);
+        for watcher in &node.watchers {
+            if let Some(known) = self.instances.get_mut(*watcher) {
+                known.watched.remove(&number);
+            }
+        }
+        watching.forget(number);
+        match node.names.is_empty() {
+            true if !node.watchers.is_empty() => {
+                self.on_host(|host| host.remove(node.path.as_bytes(), node.is_directory));
+            }
+            _ => self.ending.push_back(Ending {
+                number,
+                serial: node.serial,
+                is_directory: node.is_directory,
+                user: node.user,
+                path: node.path,
+                names: node.names.into_iter(),
+            }),
+        }
     }
 
-    /// Tells of files that have been changed, and that nobody has open any more, that they were closed.
-    pub fn tell_closed(&mut self, is_open: impl Fn(InodeNumber) -> bool) {
-        let written = &mut self.written;
-        let closed: Vec<InodeNumber> = written
-            .extract_if(|&number, &mut since| since.elapsed() > DONE_WRITING || !is_open(number))
-            .map(|(number, _)| number)
-            .collect();
-        for number in closed {
-            self.at_all_places(number, |host, path, is_directory| match is_directory {
-                true => Ok(()),
-                false => host.close_written(path),
-            });
+    /// Removes some of what has ended; whether there was anything.
+    pub fn end_some(&mut self, watching: &mut Watching) -> bool {
+        let mut left = ENDED_AT_ONCE;
+        let any = !self.ending.is_empty();
+        while left > 0
+            && let Some(mut ending) = self.ending.pop_front()
+        {
+            for (name, entry) in ending.names.by_ref().take(left) {
+                left -= 1;
+                let path = within(&ending.path, &name);
+                self.on_host(|host| host.remove(&path, entry.is_directory));
+                let place = (ending.number, ending.serial, name);
+                self.forget_entry(&place, entry, ending.user, watching);
+            }
+            if left == 0 {
+                self.ending.push_front(ending);
+                break;
+            }
+            left -= 1;
+            self.on_host(|host| host.remove(ending.path.as_bytes(), ending.is_directory));
         }
+        any
     }
 
     fn on_host(&mut self, done: impl FnOnce(&mut Host) -> Result<(), Errno>) -> bool {
@@ -350,13 +375,7 @@ impl Watched {
         is_done
     }
 
-    fn path_of(&self, named: &Named) -> Option<Path> {
-        let node = self.nodes.get(&named.directory)?;
-        node.names.get(&named.name)?;
-        Some(within(&node.path, &named.name))
-    }
-
-    /// Does something to all that stands for an inode.
+    /// Does something to all that stands for an inode, or to many of them.
     fn at_all_places(
         &mut self,
         number: InodeNumber,
@@ -365,8 +384,11 @@ impl Watched {
         let Some(host) = &self.host else {
             return;
         };
-        for (directory, name) in self.places.get(&number).into_iter().flatten() {
+        let places = self.places.get(&number).into_iter().flatten();
+        for (directory, serial, name) in places.take(PLACES_TOLD) {
             if let Some(node) = self.nodes.get(directory)
+                && node.serial == *serial
+                && node.since <= self.told
                 && let Some(entry) = node.names.get(name)
             {
                 told(done(host, &within(&node.path, name), entry.is_directory));
@@ -375,219 +397,35 @@ impl Watched {
         self.at_itself(number, done);
     }
 
+    /// What there is in a node.
+    pub fn inodes_in(&self, number: InodeNumber) -> impl Iterator<Item = InodeNumber> {
+        let node = self.nodes.get(&number).into_iter();
+        node.flat_map(|node| node.names.values().map(|entry| entry.inode))
+    }
+
     fn at_itself(
         &mut self,
         number: InodeNumber,
         done: impl Fn(&Host, &[u8], bool) -> Result<(), Errno>,
     ) {
-        if let (Some(host), Some(node)) = (&self.host, self.nodes.get(&number)) {
+        if let (Some(host), Some(node)) = (&self.host, self.nodes.get(&number))
+            && node.since <= self.told
+        {
             told(done(host, node.path.as_bytes(), node.is_directory));
         }
     }
 
     fn move_itself(&mut self, number: InodeNumber) {
         if let (Some(host), Some(node)) = (&self.host, self.nodes.get_mut(&number)) {
-            let own = name((number, node.generation));
-            let other = match node.path == own {
-                true => format!("{own}+"),
-                false => own,
+            let other = match node.path.strip_suffix('+') {
+                Some(own) => own.to_owned(),
+                None => format!("{}+", node.path),
             };
             let moved = host.rename(node.path.as_bytes(), other.as_bytes());
             if moved.is_ok() {
                 node.path = other;
             }
             told(moved);
-        }
-    }
-
-    /// An inode is gone, or nobody watches it any more: so is what stands for it, and what is in that.
-    fn end(&mut self, number: InodeNumber, watching: &mut Watching) {
-        let Some(node) = self.nodes.get(&number) else {
-            return;
-        };
-        let left = node.names.iter().map(|(name, entry)| Named {
-            directory: number,
-            name: name.clone(),
-            inode: entry.inode,
-            is_directory: entry.is_directory,
-        });
-        for named in left.collect::<Vec<_>>() {
-            self.remove_name(&named, watching);
-        }
-        if let Some(node) = self.nodes.remove(&number) {
-            watching.want_no_more(node.parent);
-            self.on_host(|host| host.remove(node.path.as_bytes(), node.is_directory));
-            for watcher in node.watchers {
-                if let Some(known) = self.instances.get_mut(watcher) {
-                    known.watched.remove(&number);
-                }
-            }
-        }
-        watching.forget(number);
-    }
-
-    /// The place of a name that is about to go or be moved away. One that is not on the host, since its directory has too many, is
-    /// made first.
-    fn name_at(&mut self, named: &Named, watching: &mut Watching) -> Option<Path> {
-        let node = self.nodes.get(&named.directory)?;
-        if !node.names.contains_key(&named.name) {
-            self.make_name(named, watching);
-        }
-        self.path_of(named)
-    }
-
-    fn note(&mut self, named: &Named, watching: &mut Watching) {
-        let Some(node) = self.nodes.get_mut(&named.directory) else {
-            return;
-        };
-        let entry = Entry {
-            inode: named.inode,
-            is_directory: named.is_directory,
-        };
-        let user = node.user;
-        let old = node.names.insert(named.name.clone(), entry);
-        *self.names_of.entry(user).or_default() += 1;
-        let place = (named.directory, named.name.clone());
-        self.places.entry(named.inode).or_default().push(place);
-        watching.want(named.inode);
-        if let Some(old) = old {
-            self.forget_entry(named, old, user, watching);
-        }
-    }
-
-    fn forget(&mut self, named: &Named, watching: &mut Watching) {
-        if let Some(node) = self.nodes.get_mut(&named.directory)
-            && let Some(entry) = node.names.remove(&named.name)
-        {
-            let user = node.user;
-            self.forget_entry(named, entry, user, watching);
-        }
-    }
-
-    fn forget_entry(&mut self, named: &Named, entry: Entry, user: u32, watching: &mut Watching) {
-        if let Some(count) = self.names_of.get_mut(&user) {
-            *count -= 1;
-            if *count == 0 {
-                self.names_of.remove(&user);
-            }
-        }
-        if let Some(places) = self.places.get_mut(&entry.inode) {
-            let is_here =
-                |(directory, name): &Place| (*directory, name) == (named.directory, &named.name);
-            if let Some(at) = places.iter().position(is_here) {
-                places.swap_remove(at);
-            }
-            if places.is_empty() {
-                self.places.remove(&entry.inode);
-            }
-        }
-        watching.want_no_more(entry.inode);
-    }
-
-    fn make_name(&mut self, named: &Named, watching: &mut Watching) {
-        let Some(node) = self.nodes.get(&named.directory) else {
-            return;
-        };
-        if node.names.contains_key(&named.name) {
-            self.remove_name(named, watching);
-        }
-        let Some(node) = self.nodes.get(&named.directory) else {
-            return;
-        };
-        let path = within(&node.path, &named.name);
-        if self.on_host(|host| host.make(&path, named.is_directory)) {
-            self.note(named, watching);
-        }
-    }
-
-    fn remove_name(&mut self, named: &Named, watching: &mut Watching) {
-        if let Some(path) = self.name_at(named, watching) {
-            // It may be something else there than what is told.
-            let node = self.nodes.get(&named.directory);
-            let entry = node.and_then(|node| node.names.get(&named.name)).copied();
-            let is_directory = entry.map_or(named.is_directory, |entry| entry.is_directory);
-            self.on_host(|host| host.remove(&path, is_directory));
-            self.forget(named, watching);
-        }
-    }
-
-    /// Puts what stands at one place at another, where something may be.
-    fn put(&mut self, from: &[u8], to: &Named, watching: &mut Watching) {
-        let Some(node) = self.nodes.get(&to.directory) else {
-            return;
-        };
-        let path = within(&node.path, &to.name);
-        let there = node.names.get(&to.name).copied();
-        if there.is_some_and(|there| there.is_directory != to.is_directory) {
-            self.remove_name(to, watching);
-        }
-        if self.on_host(|host| host.rename(from, &path)) {
-            self.note(to, watching);
-        }
-    }
-
-    fn move_name(&mut self, from: &Named, to: &Named, watching: &mut Watching) {
-        let is_watched = |named: &Named| self.nodes.contains_key(&named.directory);
-        match (is_watched(from), is_watched(to)) {
-            (true, true) => {
-                if let Some(path) = self.name_at(from, watching) {
-                    self.put(&path, to, watching);
-                    self.forget(from, watching);
-                }
-            }
-            (true, false) => self.leave(from, watching),
-            (false, true) => self.arrive(to, watching),
-            (false, false) => {}
-        }
-    }
-
-    fn exchange_names(&mut self, both: [(&Named, &Named); 2], watching: &mut Watching) {
-        let [(one, other), _] = both;
-        let is_watched = |named: &Named| self.nodes.contains_key(&named.directory);
-        if !(is_watched(one) && is_watched(other)) {
-            for (from, _) in both {
-                self.leave(from, watching);
-            }
-            for (_, to) in both {
-                self.arrive(to, watching);
-            }
-            return;
-        }
-        let places = [one, other].map(|named| self.name_at(named, watching));
-        if let [Some(first), Some(second)] = places
-            && self.on_host(|host| host.exchange(&first, &second))
-        {
-            for (_, to) in both {
-                self.note(to, watching);
-            }
-        }
-    }
-
-    /// IN_MOVED_FROM alone.
-    fn leave(&mut self, from: &Named, watching: &mut Watching) {
-        if !self.nodes.contains_key(&from.directory) {
-            return;
-        }
-        if let Some(path) = self.name_at(from, watching) {
-            self.on_host(|host| {
-                let aside = host.aside();
-                host.rename(&path, &aside)?;
-                host.remove(&aside, from.is_directory)
-            });
-            self.forget(from, watching);
-        }
-    }
-
-    /// IN_MOVED_TO alone.
-    fn arrive(&mut self, to: &Named, watching: &mut Watching) {
-        if !self.nodes.contains_key(&to.directory) {
-            return;
-        }
-        let Some(aside) = self.host.as_mut().map(Host::aside) else {
-            return;
-        };
-        if self.on_host(|host| host.make(&aside, to.is_directory)) {
-            self.put(&aside, to, watching);
         }
     }
 }

@@ -25,6 +25,24 @@ pub enum Step<N> {
     },
 }
 
+impl Step<&Named> {
+    /// For longer than the change.
+    pub fn owned(self) -> Step<Named> {
+        let both = |(from, to): (&Named, &Named)| (from.clone(), to.clone());
+        match self {
+            Step::Remove(named) => Step::Remove(named.clone()),
+            Step::Move(from, to) => Step::Move(from.clone(), to.clone()),
+            Step::Exchange(moves) => Step::Exchange(moves.map(both)),
+            Step::Leave(named) => Step::Leave(named.clone()),
+            Step::Arrive(named) => Step::Arrive(named.clone()),
+            Step::Make { named, replaces } => Step::Make {
+                named: named.clone(),
+                replaces,
+            },
+        }
+    }
+}
+
 type Place<'h> = (InodeNumber, &'h [u8]);
 
 fn place(named: &Named) -> Place<'_> {
@@ -163,6 +181,7 @@ mod tests {
             removed: of(removed),
             added: of(added),
             inodes: Vec::new(),
+            number: 1,
         };
         let show = |named: &Named| {
             let name = String::from_utf8_lossy(&named.name).into_owned();
