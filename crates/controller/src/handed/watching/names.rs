@@ -231,3 +231,76 @@ impl Watched {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handed::watching::{Asked, ENDED_AT_ONCE};
+    use rustix::fd::OwnedFd;
+    use rustix::fs::{Mode, OFlags};
+
+    const DIRECTORY: InodeNumber = 7;
+
+    fn named(number: usize) -> Named {
+        Named {
+            directory: DIRECTORY,
+            name: format!("f{number}").into_bytes().into(),
+            inode: InodeNumber::try_from(number + 1000).unwrap(),
+            is_directory: false,
+        }
+    }
+
+    fn watched(place: &OwnedFd, watching: &mut Watching) -> Watched {
+        let mut watched = Watched::default();
+        let asked = Asked {
+            key: (DIRECTORY, 1),
+            is_directory: true,
+            user: 5,
+            parent: 0,
+        };
+        watched.make(place, &asked, &[], watching).unwrap();
+        watched.told = u64::MAX;
+        watched
+    }
+
+    #[test]
+    fn names_beyond_what_there_may_be_are_not_put_on_the_host() {
+        let top = tempfile::tempdir().unwrap();
+        let place = rustix::fs::open(top.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let watching = &mut Watching::default();
+        let mut watched = watched(&place, watching);
+        let count = |watched: &Watched| watched.nodes[&DIRECTORY].names.len();
+        for number in 0..NAMES_OF_ONE_MAX + 10 {
+            match number % 2 {
+                0 => watched.make_name(&named(number), watching),
+                _ => watched.arrive(&named(number), watching),
+            }
+        }
+        assert_eq!(count(&watched), NAMES_OF_ONE_MAX);
+        // Whatever is done with one that is not there leaves no more than there were.
+        let beyond = NAMES_OF_ONE_MAX + 1;
+        for turn in 0..5 {
+            let to = named(beyond + 20 + turn);
+            watched.move_name(&named(beyond), &to, watching);
+            watched.exchange_names([(&named(beyond), &to), (&to, &named(beyond))], watching);
+            watched.remove_name(&named(beyond), watching);
+            assert_eq!(count(&watched), NAMES_OF_ONE_MAX);
+        }
+        // What goes makes room.
+        watched.remove_name(&named(0), watching);
+        watched.make_name(&named(beyond), watching);
+        assert!(watched.is_there(&named(beyond)));
+        let on_host = std::fs::read_dir(top.path().join("watched")).unwrap();
+        let nodes = on_host.map(|node| std::fs::read_dir(node.unwrap().path()).unwrap().count());
+        assert_eq!(nodes.sum::<usize>(), NAMES_OF_ONE_MAX);
+        // It goes in steps.
+        watched.end(DIRECTORY, watching);
+        let mut steps = 0;
+        while watched.end_some(watching) {
+            steps += 1;
+        }
+        assert!(steps > NAMES_OF_ONE_MAX / ENDED_AT_ONCE, "{steps}");
+        assert!(watched.places.is_empty() && watched.names_of.is_empty());
+        assert_eq!(watching.wanted(0).count(), 0);
+    }
+}
