@@ -170,6 +170,9 @@ impl FileSystem {
         })?;
         let welcome = session.welcome();
         let user = (welcome.user, welcome.user_group);
+        // Who opens the session looks, for all who join it.
+        let protected = Protected::of_group(state.protected.load(Ordering::Acquire));
+        state.protected.store(protected.packed(), Ordering::Release);
         let file_system = FileSystem {
             engine: Engine {
                 session,
@@ -177,7 +180,7 @@ impl FileSystem {
                 state,
                 credentials: Credentials::of_session(&process, user),
                 resolution: Resolution {
-                    protected: Protected::of_group(state.protected.load(Ordering::Acquire)),
+                    protected,
                     paths: PathCache::default(),
                 },
                 at_hand: AtHand::of_state(session.region(), state),

@@ -9,7 +9,6 @@
 
 pub mod at_hand;
 
-use crate::names::protected::Protected;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::MEMBERS;
 use arck_libfs_kit::region::{AtomicOffset, Lock, Offset, Region, THREAD_SLOTS, ThreadSlot};
@@ -37,7 +36,7 @@ region_shared! {
         pub at_hand: AtomicOffset<ThreadAtHand>,
         /// Moves when maps of other processes of the group do not show what they should.
         pub maps_moved: AtomicU64,
-        /// How the machine was set when the session was opened; see [`crate::names::protected`].
+        /// How the machine was set when the session was opened, as `names::protected` says it; 0: nobody has looked yet.
         pub protected: AtomicU64,
         pub paths_line: [AtomicU64; 4],
 
@@ -124,12 +123,10 @@ impl AuxiliaryState {
         self.begin(session)
     }
 
-    /// What a state that is all zero leads to. The machine's settings are read here, for all who join. ENOMEM.
+    /// What a state that is all zero leads to. ENOMEM.
     fn begin(&self, session: &'static Session) -> Result<(), Errno> {
         let at_hand = ThreadAtHand::create(session.region(), session.thread()?.slot())?;
         self.at_hand.store(at_hand, Ordering::Release);
-        let protected = Protected::of_machine().packed();
-        self.protected.store(protected, Ordering::Release);
         Ok(())
     }
 

@@ -14,6 +14,7 @@
 
 mod host;
 mod instances;
+mod left;
 mod looks;
 mod moves;
 mod names;
@@ -21,7 +22,7 @@ mod telling;
 
 use self::host::{Host, within};
 use self::instances::{Instance, Instances, watched_by};
-use self::telling::Telling;
+use self::left::Telling;
 pub use super::nodes::Key;
 use super::nodes::name;
 use crate::state::watching::{Named, Watching};

@@ -5,35 +5,12 @@
 //! * Of a node is told what was committed after it was made.
 
 use super::host::Host;
-use super::moves::{Step, steps};
+use super::left::Telling;
+use super::moves::Step;
 use super::{DONE_WRITING, Watched};
-use crate::state::watching::{Became, Happened, Named, Watching};
+use crate::state::watching::{Became, Named, Watching};
 use arck_core_state::InodeNumber;
-use foldhash::HashMap;
 use std::time::Instant;
-
-/// What is left to be told of a change.
-#[derive(Debug)]
-pub(super) struct Telling {
-    number: u64,
-    became: HashMap<InodeNumber, Became>,
-    steps: std::vec::IntoIter<Step<Named>>,
-    inodes: std::vec::IntoIter<(InodeNumber, Became)>,
-    moved: Vec<(InodeNumber, InodeNumber)>,
-}
-
-impl Telling {
-    fn new(happened: Happened) -> Telling {
-        let steps: Vec<Step<Named>> = steps(&happened).into_iter().map(Step::owned).collect();
-        Telling {
-            number: happened.number,
-            became: happened.inodes.iter().copied().collect(),
-            steps: steps.into_iter(),
-            inodes: happened.inodes.into_iter(),
-            moved: Vec::new(),
-        }
-    }
-}
 
 impl Watched {
     /// Tells what has happened, until then. Whether there was anything.
