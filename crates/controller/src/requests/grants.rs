@@ -127,3 +127,59 @@ impl Core {
         Ok((segment, file))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestCore;
+    use std::sync::{Arc, Condvar, Mutex};
+    use std::time::{Duration, Instant};
+
+    /// Keeps the thread that makes files from making another one, until it is opened.
+    #[derive(Default)]
+    struct Gate(Mutex<bool>, Condvar);
+
+    impl Gate {
+        fn pass(&self) {
+            let closed = self.0.lock().unwrap();
+            drop(self.1.wait_while(closed, |is_open| !*is_open).unwrap());
+        }
+        fn open(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_all();
+        }
+    }
+
+    #[test]
+    fn who_may_wait_waits_for_a_file_and_nothing_has_changed_then() {
+        let mut test = TestCore::of_size(64 << 20);
+        let gate = Arc::new(Gate::default());
+        let passes = gate.clone();
+        let pool = &test.core.sessions.state.pool;
+        pool.spares().tell(move || passes.pass());
+        let ann = test.session(1001, &[1001]);
+        let has = |test: &TestCore| test.core.sessions.all[&ann].segments.clone();
+        // What is made already is granted.
+        let waits = (0..8).find_map(|_| {
+            let before = has(&test);
+            let granted = test.core.grant_segment(ann, true);
+            granted.err().map(|errno| (errno, before))
+        });
+        assert_eq!(waits, Some((Errno::INPROGRESS, has(&test))));
+        let again = test.core.grant_segment(ann, true).map(drop);
+        assert_eq!(again, Err(Errno::INPROGRESS));
+        // Who may not has one at once.
+        let before = has(&test).len();
+        let (segment, _) = test.core.grant_segment(ann, false).unwrap();
+        assert_eq!(has(&test).last(), Some(&segment));
+        assert_eq!(has(&test).len(), before + 1);
+        gate.open();
+        let since = Instant::now();
+        while let Err(errno) = test.core.grant_segment(ann, true) {
+            assert_eq!(errno, Errno::INPROGRESS);
+            assert!(since.elapsed() < Duration::from_secs(20), "never made");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(has(&test).len(), before + 2);
+    }
+}

@@ -18,7 +18,7 @@ mod request;
 mod standing;
 
 use super::data;
-use crate::descriptors::is_pool;
+use crate::descriptors::{Descriptor, lookup};
 use crate::memory;
 use crate::raw::{self, Arguments, error, failed, pad, syscall};
 use crate::{report, settings, signals, thread};
@@ -90,12 +90,10 @@ pub unsafe fn submit(a: &Arguments) -> isize {
     let count = count.min(context.count() as isize);
     let mut done = 0;
     while done < count {
-        // SAFETY: an address, and the request at one.
-        let answer =
-            match unsafe { memory::copy_in::<usize>(a[2] + done as usize * size_of::<usize>()) } {
-                Ok(at) => submit_one(context, at),
-                Err(_) => error(libc::EFAULT),
-            };
+        let place = a[2].wrapping_add(done as usize * size_of::<usize>());
+        // SAFETY: an address is a number.
+        let at = unsafe { memory::copy_in::<usize>(place) };
+        let answer = at.map_or(error(libc::EFAULT), |at| submit_one(context, at));
         if failed(answer) {
             return if done == 0 { answer } else { done };
         }
@@ -110,18 +108,20 @@ fn submit_one(context: &Context, at: usize) -> isize {
     let Ok(request) = (unsafe { memory::copy_in::<Request>(at) }) else {
         return error(libc::EFAULT);
     };
-    if !is_pool(request.descriptor as usize) {
-        return context.submit(at);
+    match lookup(request.descriptor as usize) {
+        Descriptor::Kernel => return context.submit(at),
+        // This library's own, which to the program is not open.
+        Descriptor::Error(error) => return error,
+        Descriptor::Pool(_) => {}
     }
     if request.reserved != 0
-        || request.length as i64 != request.length.cast_signed()
         || request.length.cast_signed() < 0
         || request.flags & !(TELLS_EVENT | HAS_PRIORITY) != 0
     {
         return error(libc::EINVAL);
     }
     // The key is the kernel's to set, and with it the page is found to be writable.
-    let key = at + std::mem::offset_of!(Request, key);
+    let key = at.wrapping_add(std::mem::offset_of!(Request, key));
     if memory::copy_out(key, &0u32).is_err() {
         return error(libc::EFAULT);
     }
@@ -235,11 +235,17 @@ fn fetch_from(context: &Context, a: &Arguments, kernel: impl Fn(&Arguments) -> i
     let mut collect = || {
         while got < most {
             let Some(kept) = context.kept() else { break };
-            let at = a[3] + got * size_of::<Completion>();
+            let at = a[3].wrapping_add(got * size_of::<Completion>());
             if memory::copy_out(at, &kept.completion()).is_err() {
-                return Err(error(libc::EFAULT));
+                // It is not fetched, as by the kernel; what was before it is.
+                kept.keep_on();
+                return if got == 0 {
+                    Err(error(libc::EFAULT))
+                } else {
+                    Ok(got)
+                };
             }
-            kept.forget();
+            drop(kept);
             got += 1;
         }
         Ok(got)
@@ -262,7 +268,7 @@ fn fetch_from(context: &Context, a: &Arguments, kernel: impl Fn(&Arguments) -> i
         context.kernels(),
         least.saturating_sub(got),
         most - got,
-        a[3] + got * size_of::<Completion>(),
+        a[3].wrapping_add(got * size_of::<Completion>()),
         a[4],
         a[5],
     ];
@@ -276,7 +282,7 @@ fn fetch_from(context: &Context, a: &Arguments, kernel: impl Fn(&Arguments) -> i
 /// Puts what the program is told in the place of what stood for it, among so many events that were fetched.
 fn put_in_place(context: &Context, events: usize, count: isize) -> isize {
     for index in 0..count.max(0) as usize {
-        let at = events + index * size_of::<Completion>();
+        let at = events.wrapping_add(index * size_of::<Completion>());
         // SAFETY: an event is numbers. It cannot be read if another thread takes the memory away, as it is put there.
         let Ok(event) = (unsafe { memory::copy_in::<Completion>(at) }) else {
             return error(libc::EFAULT);

@@ -258,16 +258,11 @@ fn inode_flags(request: usize, address: usize, of: &Attributes) -> Result<isize,
     let wanted: FileAttributes = match request {
         GETFLAGS => return store(address, 0u32),
         FSGETXATTR => return store(address, FileAttributes::default()),
-        // SAFETY: integers.
-        SETFLAGS => [
-            unsafe { memory::copy_in::<u32>(address)? },
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-        ],
+        SETFLAGS => {
+            // SAFETY: any four bytes are a number.
+            let flags = unsafe { memory::copy_in::<u32>(address)? };
+            [flags, 0, 0, 0, 0, 0, 0]
+        }
         // SAFETY: integers.
         _ => unsafe { memory::copy_in(address)? },
     };

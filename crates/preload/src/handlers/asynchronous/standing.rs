@@ -191,9 +191,11 @@ impl Context {
     }
 
     fn all() -> impl Iterator<Item = &'static Context> {
-        // SAFETY: what is there was put there by `new`, and stays.
-        ALL.iter()
-            .map_while(|context| unsafe { context.load(Ordering::Acquire).as_ref() })
+        ALL.iter().map_while(|context| {
+            let context = context.load(Ordering::Acquire);
+            // SAFETY: what is there was put there by `new`, which made all of it, and stays mapped.
+            unsafe { context.as_ref() }
+        })
     }
 
     /// The context of this process that has a number.
@@ -236,9 +238,16 @@ impl Context {
         // SAFETY: a list of one.
         let answer = unsafe { syscall!(libc::SYS_io_submit, self.kernels(), 1, list.as_ptr()) };
         if answer != 1 {
-            self.in_kernel.fetch_sub(1, Ordering::AcqRel);
+            self.one_less_in_kernel();
         }
         answer
+    }
+
+    /// It may have been one of the context that this was before.
+    fn one_less_in_kernel(&self) {
+        let less = |count: u32| Some(count.saturating_sub(1));
+        let order = Ordering::AcqRel;
+        let _ = self.in_kernel.fetch_update(order, Ordering::Acquire, less);
     }
 
     pub fn has_any_in_kernel(&self) -> bool {
@@ -276,11 +285,7 @@ impl Context {
     /// What the request at this address stands for, if it is one of this context's places, which is free then. An event of
     /// the kernel's was fetched.
     pub fn fetched(&self, request: usize) -> Option<Completion> {
-        // What was fetched may be of the context that this was before.
-        let less = |count: u32| Some(count.saturating_sub(1));
-        let _ = self
-            .in_kernel
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        self.one_less_in_kernel();
         let places = self.places();
         let offset = request.checked_sub(places.as_ptr() as usize)?;
         if offset % size_of::<Place>() != 0 {
@@ -359,8 +364,11 @@ impl Standing<'_> {
         unsafe { self.place.told.get().read() }
     }
 
-    /// It was told.
-    pub fn forget(self) {}
+    /// It could not be told: it stays kept.
+    pub fn keep_on(self) {
+        let completion = self.completion();
+        self.keep(completion);
+    }
 
     /// Keeps a completion until it is fetched; where somebody waits in the kernel, it is told there. 1, or why not.
     pub fn keep(self, completion: Completion) -> isize {
