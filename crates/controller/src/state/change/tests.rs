@@ -83,3 +83,72 @@ fn the_verified_state_says_whether_names_have_changed() {
         change.set_inode(root);
     }));
 }
+
+/// Who sees an inode's next even sequence finds the change clock moved, though fold numbers and owners are not stored yet;
+/// and it moves once more behind those.
+#[test]
+fn the_change_clock_moves_before_sequences_are_even_and_at_the_end() {
+    use crate::testing::{file, new_inode};
+    use arck_core_state::header::HEADER_SIZE;
+    use arck_core_state::{IndexRoot, layout};
+    use arck_pm::{MapOptions, Mapping};
+    use std::sync::Barrier;
+
+    /// Enough that the first is even long before the last is.
+    const INODES: usize = 400;
+    const ROUNDS: usize = 300;
+    let mut test = TestCore::new();
+    let headers = std::fs::File::open(test.path().join(layout::HEADERS)).unwrap();
+    let length = usize::try_from(headers.metadata().unwrap().len()).unwrap();
+    let map = Mapping::new(&headers, 0, length, MapOptions::READ_ONLY).unwrap();
+    let state = &mut test.core.sessions.state;
+    let mut change = Change::new(state);
+    let inode = file(0, 1, IndexRoot::EMPTY, 0, 0);
+    let numbers: Vec<_> = (0..INODES)
+        .map(|_| new_inode(&mut change, HeaderKind::Alive, inode).0)
+        .collect();
+    change.commit(Weight::Fold).unwrap();
+    let first = *numbers.iter().min().unwrap() as usize;
+    let sequence_of = |number: usize| {
+        let at = number * HEADER_SIZE;
+        map.bytes().load_u64(at, Ordering::Acquire).unwrap()
+    };
+    let turn = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut late = 0;
+            for _ in 0..ROUNDS {
+                let (sequence, clock) = (sequence_of(first), sequence_of(0));
+                turn.wait();
+                loop {
+                    let now = sequence_of(first);
+                    if now != sequence && now.is_multiple_of(2) {
+                        break;
+                    }
+                }
+                late += usize::from(sequence_of(0) == clock);
+                turn.wait();
+            }
+            late
+        });
+        let mut others = 0;
+        for round in 0..ROUNDS {
+            let mut change = Change::new(state);
+            for &number in &numbers {
+                let mut inode = change.inode(number).unwrap();
+                inode.modified = i64::try_from(round).unwrap() + 1;
+                change.set_inode(inode);
+                let fold = change.state.numbers.fold();
+                change.header(number).unwrap().fold = fold;
+            }
+            let before = sequence_of(0);
+            turn.wait();
+            change.commit(Weight::Fold).unwrap();
+            // Nothing here may fail while the reader waits.
+            others += usize::from(sequence_of(0) != before + 2);
+            turn.wait();
+        }
+        assert_eq!(others, 0, "changes by which it did not move twice");
+        assert_eq!(reader.join().unwrap(), 0, "rounds in which it moved late");
+    });
+}
