@@ -52,7 +52,9 @@ fn is_empty(session: &FileSystem, directories: u64) -> bool {
 /// them an operation took nine times as long as with 20, and on with their number.
 #[test]
 fn an_operation_costs_as_much_however_many_directories_have_changed() {
-    let (few, many) = (each(20), each(2000));
+    // The least of three: how folds meet the operations differs from run to run, by what else the machine does.
+    let least = |directories| (0..3).map(|_| each(directories)).min().unwrap_or(0);
+    let (few, many) = (least(20), least(2000));
     println!("{few} ns with 20 directories, {many} ns with 2,000");
     assert!(many < 5 * few, "{few} ns, {many} ns");
 }

@@ -256,50 +256,108 @@ fn the_owner_goes_on_while_its_directories_are_sealed() {
     assert_eq!(tree(&pool.session()), model, "after a crash");
 }
 
-/// What has a name only in what is sealed waits until that is verified state: nobody takes its number.
+/// What has a name only in what is sealed is marked until that is verified state. It can be looked at, and its names
+/// taken away and moved; nobody takes its number before.
 #[test]
-fn what_is_created_in_what_is_sealed_waits() {
+fn what_is_created_in_what_is_sealed_is_there() {
+    let (mut pool, window) = Window::pool();
+    let owner = pool.session();
+    let mut model = begin(&owner);
+    let path = |name: usize| format!("a/fresh {name}");
+    for name in 0..40 {
+        let content = match name % 2 {
+            0 => Vec::new(),
+            _ => path(name).into_bytes(),
+        };
+        owner.put(&path(name), &content).expect("put");
+        model.insert(path(name), Some(content));
+    }
+    let fresh: Vec<u64> = (0..40).map(|name| inode(&owner, &path(name))).collect();
+    std::thread::scope(|scope| {
+        window.open(scope, &owner);
+        let header = |number: u64| owner.session().header(number as u32).expect("a header");
+        let is_marked = || {
+            fresh
+                .iter()
+                .all(|&number| header(number).ownership().is_marked())
+        };
+        assert!(is_marked(), "what is sealed names them");
+        assert_eq!(tree(&owner), model, "sealed");
+        let open = owner.open_at_root(&path(0), libc::O_RDONLY).expect("open");
+        for name in 0..10 {
+            unlink(&owner, &path(name), 0);
+            model.remove(&path(name));
+            // Within the directory, and to another.
+            for (from, to) in [
+                (path(name + 10), format!("a/old {name}")),
+                (path(name + 20), format!("b/old {name}")),
+            ] {
+                rename(&owner, &from, &to);
+                let content = model.remove(&from).expect("there");
+                model.insert(to, content);
+            }
+            let later = format!("a/later {name}");
+            owner.put(&later, b"later").expect("put");
+            assert!(
+                !fresh.contains(&inode(&owner, &later)),
+                "its number is another's"
+            );
+            model.insert(later, Some(b"later".to_vec()));
+        }
+        owner.close(open);
+        assert_eq!(tree(&owner), model, "changed beside it");
+        assert!(is_marked(), "it was over");
+        window.close(Next::GoesOn);
+    });
+    assert_eq!(tree(&owner), model, "behind it");
+    assert_eq!(tree(&pool.session()), model, "to others");
+    // What lost its name in the window is nobody's by then, and its number somebody's.
+    owner.fold(false).expect("fold");
+    for name in 0..10 {
+        let path = format!("b/last {name}");
+        owner.put(&path, b"last").expect("put");
+        model.insert(path, Some(b"last".to_vec()));
+    }
+    assert_eq!(tree(&owner), model, "with new ones");
+    assert_eq!(pool.violations(), "");
+    pool.kill();
+    drop(owner);
+    pool.serve();
+    assert_eq!(tree(&pool.session()), model, "after a crash");
+}
+
+/// What changes it waits until what is sealed is verified state.
+#[test]
+fn what_is_created_in_what_is_sealed_changes_later() {
     let (pool, window) = Window::pool();
     let owner = pool.session();
     let mut model = begin(&owner);
-    for name in 0..30 {
+    for name in 0..2 {
         let path = format!("a/fresh {name}");
         owner.put(&path, path.as_bytes()).expect("put");
         model.insert(path.clone(), Some(path.into_bytes()));
     }
-    let done = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         window.open(scope, &owner);
         scope.spawn(|| {
-            for name in 0..10 {
-                unlink(&owner, &format!("a/fresh {name}"), 0);
-                let (from, to) = (format!("a/fresh {}", name + 10), format!("b/old {name}"));
-                rename(&owner, &from, &to);
-                link(
-                    &owner,
-                    &format!("a/fresh {}", name + 20),
-                    &format!("a/link {name}"),
-                );
-                owner
-                    .put(&format!("a/later {name}"), b"later")
-                    .expect("put");
-            }
-            done.store(true, Ordering::SeqCst);
+            owner.put("a/fresh 0", b"written").expect("put");
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+        scope.spawn(|| {
+            link(&owner, "a/fresh 1", "a/linked");
+            done.fetch_add(1, Ordering::SeqCst);
         });
         std::thread::sleep(Duration::from_millis(20));
-        assert!(!done.load(Ordering::SeqCst), "nothing was waited for");
+        assert_eq!(done.load(Ordering::SeqCst), 0, "nothing was waited for");
         window.close(Next::GoesOn);
     });
-    for name in 0..10 {
-        model.remove(&format!("a/fresh {name}"));
-        let content = model.remove(&format!("a/fresh {}", name + 10)).unwrap();
-        model.insert(format!("b/old {name}"), content);
-        let content = model[&format!("a/fresh {}", name + 20)].clone();
-        model.insert(format!("a/link {name}"), content);
-        model.insert(format!("a/later {name}"), Some(b"later".to_vec()));
-    }
+    model.insert("a/fresh 0".to_owned(), Some(b"written".to_vec()));
+    let content = model["a/fresh 1"].clone();
+    model.insert("a/linked".to_owned(), content);
     assert_eq!(tree(&owner), model);
     assert_eq!(tree(&pool.session()), model);
+    assert_eq!(pool.violations(), "");
 }
 
 /// The machine fails behind the seal, when there is an active delta beside the sealed one.
@@ -328,8 +386,10 @@ fn an_owner_outlives_a_controller_that_dies_behind_the_seal() {
         let (mut pool, window) = Window::pool();
         let owner = pool.session();
         let mut model = begin(&owner);
-        owner.put("a/fresh", b"fresh").expect("put");
-        model.insert("a/fresh".to_owned(), Some(b"fresh".to_vec()));
+        for path in ["a/fresh", "a/gone"] {
+            owner.put(path, b"fresh").expect("put");
+            model.insert(path.to_owned(), Some(b"fresh".to_vec()));
+        }
         std::thread::scope(|scope| {
             window.open(scope, &owner);
             if changes_first {
@@ -337,13 +397,16 @@ fn an_owner_outlives_a_controller_that_dies_behind_the_seal() {
             }
             window.close(Next::Dies);
             pool.kill();
-            let waits = scope.spawn(|| unlink(&owner, "a/fresh", 0));
+            // What is sealed creates both: one is changed when it is verified state, the other ends then.
+            unlink(&owner, "a/gone", 0);
+            let waits = scope.spawn(|| owner.put("a/fresh", b"changed"));
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waits.is_finished(), "what is sealed creates it");
             pool.serve();
-            waits.join().unwrap();
+            waits.join().unwrap().expect("put");
         });
-        model.remove("a/fresh");
+        model.remove("a/gone");
+        model.insert("a/fresh".to_owned(), Some(b"changed".to_vec()));
         if !changes_first {
             change_in_window(&owner, &mut model);
         }

@@ -135,6 +135,11 @@ impl Engine<'_> {
                 drop(self.views.counts_lock.lock(slot.holder()));
                 self.run_local(|context| context.cut_counts())
             }
+            Need::Unseen(epoch) => {
+                slot.collect();
+                let is_over = session.region().is_over(epoch);
+                return Ok(if is_over { Met::Got } else { Met::AboutToBe });
+            }
             Need::Seal(number) => self.wait_for_seal(number),
             Need::Pause(microseconds) => {
                 self.views.pause(session, microseconds);

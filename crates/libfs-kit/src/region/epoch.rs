@@ -170,7 +170,12 @@ impl Region {
     }
 
     /// Advances the epoch if every pinned thread has seen the current one.
-    fn try_advance(&self) -> u64 {
+    /// Whether whoever was pinned in this epoch has left since: what was unreachable then is seen by nobody.
+    pub fn is_over(&self, epoch: u64) -> bool {
+        epoch + 2 <= self.epoch()
+    }
+
+    pub(crate) fn try_advance(&self) -> u64 {
         let global = &self.header().epoch;
         // Who advanced it had seen the ends of all earlier pins.
         let epoch = global.load(Ordering::Acquire);

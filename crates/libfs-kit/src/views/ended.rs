@@ -172,7 +172,7 @@ impl Viewing<'_> {
             let _locked = self.lock_now(inode)?;
             if self.has_ended(inode, header)? {
                 self.discard_delta(inode);
-                inode.sequence.store(u64::MAX, Ordering::Release);
+                self.show_nobody(inode);
             }
             return Ok(());
         }
@@ -183,8 +183,10 @@ impl Viewing<'_> {
                 if header.generation() == inode.generation() && !self.has_ended(inode, header)? {
                     return Ok(());
                 }
+                // Of another generation it is another inode's: it was committed, freed and granted once more.
                 let died_uncommitted = inode.has(flag::UNCOMMITTED)
                     && inode.has(flag::UNLINKED)
+                    && header.generation() == inode.generation()
                     && header.kind() == HeaderKind::Granted
                     && header.ownership().session() == self.session.number()
                     && inode.refuse_openings();

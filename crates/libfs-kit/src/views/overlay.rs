@@ -358,7 +358,7 @@ impl Viewing<'_> {
             && header.generation() != inode.generation()
         {
             self.discard_delta(inode);
-            inode.sequence.store(u64::MAX, Ordering::Release);
+            self.show_nobody(inode);
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! * There is at most one cached inode for a number; it is never freed, only made the view of
-//!   another generation when the number is used again, which cannot happen while it is open.
+//!   another generation when the number is used again, which cannot happen while it is open, nor before
+//!   everybody has left who may have looked it up.
 //! * [`Viewing::view`] returns only when the view agrees with the header that it was compared
 //!   with: owned by this session and synchronous with ownership and fold number, or read from
 //!   the verified state at an even sequence that has not changed.
@@ -126,8 +127,29 @@ impl Viewing<'_> {
                 return Ok(inode);
             }
         }
-        self.refresh(inode, header, generation)?;
+        if !self.is_only_marked(inode, header, generation) {
+            self.refresh(inode, header, generation)?;
+        }
         Ok(inode)
+    }
+
+    /// Whether nothing but a mark is between the view and its header: a fold looks at what this session has changed,
+    /// and nothing has come of it yet. Who only looks may go on, as one who has looked at the header a moment before
+    /// the mark came; who changes anything finds the mark when the change begins
+    /// ([`Changing::begin_change`](crate::changing::Changing::begin_change)).
+    #[cold]
+    fn is_only_marked(&self, inode: &CachedInode, header: &LiveHeader, generation: u32) -> bool {
+        let expected = inode.expected();
+        // Before the mark and the fold number, which a fold stores behind the sequence.
+        let sequence = header.sequence.load(Ordering::Acquire);
+        let ownership = header.ownership();
+        inode.generation() == generation
+            && inode.sequence.load(Ordering::Acquire) == sequence
+            && ownership.is_marked()
+            && !ownership.is_refused()
+            && ownership.bare() == expected.ownership
+            && ownership.session() == self.session.number()
+            && header.fold() == expected.fold
     }
 
     /// As [`Viewing::view`], of an inode that is going to be changed: if another session owns it, one
@@ -388,6 +410,7 @@ impl Viewing<'_> {
         let goes_on = inode.generation() == generation && !inode.has(flag::LOST);
         let seen = inode.changed.load(Ordering::Relaxed) as i64;
         if inode.generation() != generation {
+            self.expect_unseen(inode)?;
             inode.generation.store(generation, Ordering::Release);
             inode.forget_the_one_before();
         }
@@ -409,6 +432,25 @@ impl Viewing<'_> {
             self.unmoved(inode)?;
         }
         Ok(())
+    }
+
+    /// From now on nobody finds the view to be that of now. Under its lock.
+    pub(super) fn show_nobody(&self, inode: &CachedInode) {
+        if inode.sequence.swap(u64::MAX, Ordering::SeqCst) != u64::MAX {
+            let epoch = self.session.region().epoch();
+            inode.reuse_epoch.store(epoch, Ordering::Relaxed);
+        }
+    }
+
+    /// That nobody looks any more at the inode whose view it was, before it becomes another one's: who looked it up
+    /// a moment ago would find what he never looked for. Under its lock.
+    fn expect_unseen(&self, inode: &CachedInode) -> Attempt<()> {
+        self.show_nobody(inode);
+        let epoch = inode.reuse_epoch.load(Ordering::Relaxed);
+        match self.session.region().is_over(epoch) {
+            true => Ok(()),
+            false => Err(Need::Unseen(epoch).into()),
+        }
     }
 
     /// The offset of a cached inode, for links in the region.

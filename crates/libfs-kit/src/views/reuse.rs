@@ -97,7 +97,7 @@ pub fn next_dead(views: &Views, slot: &ThreadSlot<'_>) -> Option<bool> {
     let region = slot.region();
     let is_over = |first: &AtomicOffset<CachedInode>| {
         let first = region.try_get(first.load(Ordering::Relaxed))?;
-        Some(first.reuse_epoch.load(Ordering::Relaxed) + 2 <= region.epoch())
+        Some(region.is_over(first.reuse_epoch.load(Ordering::Relaxed)))
     };
     let own = ThreadNumbers::of(views, slot).and_then(|own| is_over(&own.dead.first));
     let _locked = views.reuse_lock.lock(slot.holder());
@@ -149,7 +149,7 @@ impl Viewing<'_> {
         let region = self.session.region();
         let dead = &ThreadNumbers::of(self.views, self.slot())?.dead;
         let first = region.try_get(dead.first.load(Ordering::Relaxed))?;
-        if first.reuse_epoch.load(Ordering::Relaxed) + 2 > region.epoch() {
+        if !region.is_over(first.reuse_epoch.load(Ordering::Relaxed)) {
             return None;
         }
         let next = first.reuse_next.load(Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl Viewing<'_> {
         let mut count = 0;
         while count < numbers.len()
             && let Some(first) = region.try_get(self.views.reuse_first.load(Ordering::Relaxed))
-            && first.reuse_epoch.load(Ordering::Relaxed) + 2 <= region.epoch()
+            && region.is_over(first.reuse_epoch.load(Ordering::Relaxed))
         {
             let next = first.reuse_next.load(Ordering::Relaxed);
             self.views.reuse_first.store(next, Ordering::Relaxed);

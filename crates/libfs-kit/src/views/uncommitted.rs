@@ -51,10 +51,11 @@ impl Viewing<'_> {
                 return;
             }
         }
-        // Decided under the lock: two threads may come here for one inode.
-        let granted = self
-            .header(inode.number())
-            .is_ok_and(|header| header.kind() == HeaderKind::Granted);
+        // Decided under the lock: two threads may come here for one inode. Of another generation the number is another
+        // inode's: this one was committed and freed.
+        let granted = self.header(inode.number()).is_ok_and(|header| {
+            header.kind() == HeaderKind::Granted && header.generation() == inode.generation()
+        });
         if !inode.has(flag::UNCOMMITTED) || !granted {
             return;
         }
@@ -70,13 +71,25 @@ impl Viewing<'_> {
         if !inode.refuse_openings() {
             return;
         }
-        if inode.branch.load(Ordering::Relaxed) != begun::NOT && self.end_branch(inode).is_err() {
-            // A fold has it marked. Nothing that the branch leads to may be used again; whoever looks for what is
-            // left by folds comes back to it (`refresh_dirty`).
+        if self.is_being_folded(inode) {
+            // Nothing that its branch leads to may be used again, nor its number, which a fold may be about to commit:
+            // what a sealed delta names is there, whatever has become of the name since. Whoever looks for what is left
+            // by folds comes back to it (`refresh_dirty`).
             inode.allow_openings();
+            self.note_dirty(inode);
             return;
         }
         self.end_uncommitted(inode);
+    }
+
+    /// Whether a fold has an uncommitted inode marked; its branch is durably ended if none has.
+    fn is_being_folded(&self, inode: &CachedInode) -> bool {
+        match inode.branch.load(Ordering::Relaxed) {
+            begun::NOT => !self
+                .header(inode.number())
+                .is_ok_and(|header| inode.expected().still_holds(header)),
+            _ => self.end_branch(inode).is_err(),
+        }
     }
 
     /// Forgets an inode that died uncommitted, and queues its number. Under its lock, with openings
