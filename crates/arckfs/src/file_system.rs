@@ -153,6 +153,7 @@ impl FileSystem {
             patience,
             group: &options.group,
             prepare: AuxiliaryState::create,
+            structures: crate::state::FINGERPRINT,
         };
         // The controller has seen who this thread was when it connected. Another thread may be making the
         // process somebody else meanwhile: a session of who it was is not for who it is.

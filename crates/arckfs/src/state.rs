@@ -11,10 +11,15 @@ pub mod at_hand;
 
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::MEMBERS;
-use arck_libfs_kit::region::{AtomicOffset, Lock, Offset, Region, THREAD_SLOTS, ThreadSlot};
+use arck_libfs_kit::region::{
+    AtomicOffset, Lock, Offset, Region, THREAD_SLOTS, ThreadSlot, fingerprint,
+};
 use arck_libfs_kit::region_shared;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Of the sources of what ArckFS keeps in the region.
+pub(crate) const FINGERPRINT: u32 = fingerprint::of(&[include_bytes!("state.rs")]);
 
 /// Description slots kept by a thread.
 const KEPT: usize = 14;

@@ -52,7 +52,7 @@ region_shared! {
         pub stray: AtomicU64,
         /// Bytes retired but leaked because nothing could be allocated to remember them.
         pub leaked: AtomicU64,
-        /// 1 once the LibFS has made its own part.
+        /// Not 0 once the LibFS has made its own part: the fingerprint of that, in the low half.
         pub ready: AtomicU64,
         /// Held by who builds the auxiliary state anew.
         pub rebuilding: Lock,

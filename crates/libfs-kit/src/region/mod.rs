@@ -38,6 +38,7 @@ mod allocator;
 mod build;
 pub mod departed;
 pub mod epoch;
+pub mod fingerprint;
 mod hash_table;
 mod holder;
 mod layout;
@@ -76,7 +77,10 @@ pub enum RegionError {
     #[error("not a region")]
     NotARegion,
     /// The region was made by an incompatible build.
-    #[error("the region has version {version} and fingerprint {fingerprint:#x}")]
+    #[error(
+        "it was made by programs of another version of Arck (structures {version}, {fingerprint:#x}), which have to end \
+         first; or start this one apart from them (arck run --own-group)"
+    )]
     Incompatible {
         /// The version found.
         version: u32,
@@ -194,15 +198,24 @@ impl Region {
         );
     }
 
-    /// Says that what the LibFS keeps in a new region is there, for members that open it.
-    pub fn set_ready(&self) {
+    /// Says that what the LibFS keeps in a new region is there, for members that open it: structures with this
+    /// [fingerprint](fingerprint::of).
+    pub fn set_ready(&self, structures: u32) {
         self.keep_for_good();
-        self.header().ready.store(1, Ordering::Release);
+        let ready = 1 << 32 | u64::from(structures);
+        self.header().ready.store(ready, Ordering::Release);
     }
 
-    /// Whether somebody has said so.
-    pub fn is_ready(&self) -> bool {
-        self.header().ready.load(Ordering::Acquire) != 0
+    /// That somebody has said so, of the same structures.
+    pub fn expect_ready(&self, structures: u32) -> Result<(), RegionError> {
+        match self.header().ready.load(Ordering::Acquire) {
+            0 => Err(RegionError::NotARegion),
+            ready if ready as u32 == structures => Ok(()),
+            ready => Err(RegionError::Incompatible {
+                version: layout::VERSION,
+                fingerprint: ready as u32,
+            }),
+        }
     }
 
     /// Bytes of address space in the region.

@@ -71,6 +71,15 @@ pub struct SessionOptions<'a> {
     pub group: &'a [u8],
     /// Makes the LibFS's own part of a new region; others join when it is done.
     pub prepare: fn(&'static Session) -> Result<(), Errno>,
+    /// A fingerprint of the structures in that part ([`crate::region::fingerprint`]): who has others does not join.
+    pub structures: u32,
+}
+
+impl SessionOptions<'_> {
+    /// Of all that stands in the region besides its own: the kit's, and the LibFS's.
+    fn all_structures(&self) -> u32 {
+        crate::state::FINGERPRINT ^ self.structures.rotate_left(16)
+    }
 }
 
 impl Default for SessionOptions<'_> {
@@ -80,6 +89,7 @@ impl Default for SessionOptions<'_> {
             patience: Duration::ZERO,
             group: b"",
             prepare: |_| Ok(()),
+            structures: 0,
         }
     }
 }
@@ -105,18 +115,19 @@ impl NoRegion {
 
 /// Maps the region, and makes it if this process is to. Its file is the controller's to make, to size and
 /// to give to somebody else: what fails here is this process's error, and nobody else's.
-fn find_region(file: &OwnedFd, welcome: &Welcome) -> Result<Region, NoRegion> {
-    let region = match welcome.makes_region {
-        true => {
-            let size = rustix::fs::fstat(file)?.st_size;
-            Region::create(file, u64::try_from(size).unwrap_or(0))?
-        }
-        false => Region::open(file)?,
-    };
-    match welcome.makes_region || region.is_ready() {
-        true => Ok(region),
-        false => Err(RegionError::NotARegion.into()),
+fn find_region(
+    file: &OwnedFd,
+    welcome: &Welcome,
+    options: &SessionOptions<'_>,
+) -> Result<Region, NoRegion> {
+    if welcome.makes_region {
+        let size = rustix::fs::fstat(file)?.st_size;
+        let region = Region::create(file, u64::try_from(size).unwrap_or(0))?;
+        return Ok(region);
     }
+    let region = Region::open(file)?;
+    region.expect_ready(options.all_structures())?;
+    Ok(region)
 }
 
 impl Session {
@@ -206,7 +217,7 @@ impl Session {
             .synchronous(durability == Durability::Dax)
             .memory(durability != Durability::Paged);
         let mapped_region =
-            find_region(region, &welcome).map_err(|error| ConnectError::Refused {
+            find_region(region, &welcome, options).map_err(|error| ConnectError::Refused {
                 pool: name(),
                 reason: error.to_string(),
                 errno: error.errno(),
@@ -329,7 +340,7 @@ impl Session {
     fn make_state(&'static self, options: &SessionOptions<'_>) -> Result<(), Errno> {
         self.create_state()?;
         (options.prepare)(self)?;
-        self.membership.region.set_ready();
+        self.membership.region.set_ready(options.all_structures());
         // From now on others find it as it is.
         match self.is_of_group {
             true => self.call(&Call::RegionMade).map(drop),

@@ -12,6 +12,8 @@ mod stopped;
 mod storm;
 
 use arck_core_state::header::HeaderKind;
+use arck_libfs_kit::Session;
+use arck_libfs_kit::session::SessionOptions;
 use arck_testkit::harness::{self, Case};
 use arck_testkit::{Shorthand, TestPool, connect_as};
 use arckfs::{At, Errno, FileSystem};
@@ -26,6 +28,10 @@ const CHANGES: u64 = 1500;
 
 const TESTS: &[Case] = &[
     ("a_group_has_one_session", a_group_has_one_session),
+    (
+        "who_is_built_otherwise_is_refused",
+        who_is_built_otherwise_is_refused,
+    ),
     ("members_see_what_members_do", members_see_what_members_do),
     ("members_at_once", members_at_once),
     (
@@ -119,6 +125,32 @@ fn main() -> ExitCode {
 
 fn number_of(fs: &FileSystem) -> u32 {
     fs.session().number()
+}
+
+/// A program of another version has other structures in the region: it is told so, and touches nothing.
+fn who_is_built_otherwise_is_refused() {
+    let pool = TestPool::new(POOL);
+    let first = connect_as(&pool.path(), b"g");
+    first.put("file", b"of the first").expect("put");
+    let other = Session::connect_with(
+        &pool.path(),
+        &SessionOptions {
+            group: b"g",
+            structures: 1,
+            ..SessionOptions::default()
+        },
+    );
+    let Err(refused) = other else {
+        panic!("it is let in");
+    };
+    assert_eq!(refused.errno(), Errno::PROTONOSUPPORT);
+    let told = refused.to_string();
+    assert!(told.contains("another version of Arck"), "{told}");
+    // Whoever is built as the first is goes on beside it, and the group is as it was.
+    let second = connect_as(&pool.path(), b"g");
+    assert_eq!(second.get("file").expect("get"), b"of the first");
+    assert_eq!(second.session().number(), first.session().number());
+    assert_eq!(pool.violations(), "");
 }
 
 /// Members of one group have one session; others have their own.

@@ -270,7 +270,7 @@ fn builds_give_their_memory_back() {
     let slot = region.claim_thread_slot(0).unwrap();
     let good = region.allocate_bytes(&slot, OBJECT).unwrap();
     assert!(region.write_bytes(good, &[7; OBJECT]));
-    region.set_ready();
+    region.set_ready(7);
     let begun = memory(&file);
     let mut before: Vec<Offset<AtomicU8>> = Vec::new();
     let mut most = 0;
@@ -318,7 +318,7 @@ fn builds_that_fill_the_region_are_there_for_whoever_builds() {
     let slot = region.claim_thread_slot(0).unwrap();
     let good = region.allocate_bytes(&slot, OBJECT).unwrap();
     assert!(region.write_bytes(good, &[7; OBJECT]));
-    region.set_ready();
+    region.set_ready(7);
     let fill = |count: usize, mark: u8| -> Vec<Offset<AtomicU8>> {
         let mut filled = Vec::new();
         while filled.len() < count

@@ -40,6 +40,16 @@ fn only_a_region_of_this_build_is_opened() {
         Err(RegionError::NotARegion)
     ));
     let again = Region::open(&file).unwrap();
+    assert!(matches!(
+        again.expect_ready(7),
+        Err(RegionError::NotARegion)
+    ));
+    region.set_ready(7);
+    assert!(again.expect_ready(7).is_ok());
+    assert!(matches!(
+        again.expect_ready(8),
+        Err(RegionError::Incompatible { fingerprint: 7, .. })
+    ));
     assert_eq!((again.size(), again.build()), (SIZE, 1));
     assert_ne!(again.base_address(), region.base_address());
     rustix::io::pwrite(&file, &[9], 8).unwrap();

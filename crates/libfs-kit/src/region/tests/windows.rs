@@ -40,7 +40,7 @@ fn what_is_in_use_is_reached_and_no_more() {
     }
     let slot = first.claim_thread_slot(0).unwrap();
     let good = first.allocate(&slot, AtomicU64::new(7)).unwrap();
-    first.set_ready();
+    first.set_ready(7);
     let mut objects = Vec::new();
     for build in 0..5u64 {
         objects.clear();
