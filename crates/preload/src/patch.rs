@@ -10,8 +10,8 @@
 //! dispatch's range (unless it runs in a spawned child, which does not make each). It comes back behind the original `syscall`.
 //!
 //! A site is rewritten at its [`OFTEN`]th trap (its first, where there are several threads), and only if the system lets text be made writable;
-//! otherwise it goes on trapping. Some are known from the start: those in `read`, and those that trapped in the
-//! program that has executed this one ([`hints`]). They are rewritten all together, and as late as it can be:
+//! otherwise it goes on trapping. Some are known from the start: those in `read`, those at which nearly all trap
+//! ([`common`]), and those that trapped in the program that has executed this one ([`hints`]). They are rewritten all together, and as late as it can be:
 //! each page of text that is written to becomes the program's own copy, and most programs are short. That is
 //! at the [`EARLY`]th trap, or before the program has its first signal handler or second thread: then somebody
 //! might be on his way back to the `syscall` of `read`, which a jump overwrites.
@@ -32,6 +32,7 @@
 //!
 //! Setting ARCK_PATCH=never leaves all to the traps.
 
+mod common;
 pub mod hints;
 pub mod places;
 pub mod shared;
@@ -266,6 +267,7 @@ pub fn start(text: Range) {
     READ.store(read, Ordering::Relaxed);
     if kind::kind() != kind::Kind::None && settings::PATCH.get() != b"never" {
         traps::text_begins(text.start);
+        common::find(&text);
         choose_entry();
     }
     // With another dispatch, a thread or a handler may be made unseen. Where the unwinder is loaded already it
@@ -297,6 +299,7 @@ pub fn rewrite_known() {
             shared::rewrite(&sites, &mut jumps);
             rewrite_read(read, &mut jumps);
             hints::rewrite(settings::sites(), text, &mut jumps);
+            common::rewrite(&mut jumps);
             text::place(jumps.sorted(), true);
             unwinding::start();
         }

@@ -51,6 +51,13 @@ impl Jumps {
         self.length += 1;
     }
 
+    /// Whether one is to be placed there.
+    pub fn has(&self, site: usize) -> bool {
+        self.list[..self.length]
+            .binary_search_by_key(&site, |jump| jump.site)
+            .is_ok()
+    }
+
     pub fn is_full(&self) -> bool {
         self.length == JUMPS_MAX
     }

@@ -124,6 +124,23 @@ fn sites_that_trap_often_are_rewritten() {
     assert!(sites.expect("a count") >= 2, "{report:?}");
 }
 
+/// A program that loads its locale, as most do, traps a few times: each of the sites of that trapped five times, and was
+/// rewritten by itself, in each program of a script anew.
+#[test]
+fn loading_a_locale_hardly_traps() {
+    let place = Place::new();
+    let output = place.served(
+        "sud-exclusive",
+        Command::new("ls").arg("/").env("LC_ALL", "C.UTF-8"),
+    );
+    assert!(output.status.success(), "{output:?}");
+    let report = place.report();
+    let interception = &report.last().expect("a line")["interception"];
+    let count = |name: &str| interception[name].as_u64().expect("a count");
+    assert!(count("patched_sites") >= 4, "{report:?}");
+    assert!((1..20).contains(&count("traps")), "{report:?}");
+}
+
 /// Where there are threads, each of libc's sites is rewritten too, before there are or when it has trapped: so many
 /// more calls are no more traps.
 #[test]
