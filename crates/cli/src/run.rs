@@ -33,6 +33,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use crate::nested::PRELOAD_LIBRARY;
+use arck_executable::Runtime;
 use arguments::Persist;
 pub use arguments::RunArguments;
 pub use locks::{mark_private, take_use_lock};
@@ -147,15 +148,16 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         Some((word, rest)) => (word.as_os_str(), rest),
         None => (OsStr::new(""), &[][..]),
     };
-    let (mut command, warnings) = if Path::new(word).starts_with(mount) {
+    let (mut command, seen_of) = if Path::new(word).starts_with(mount) {
         // The kernel cannot execute what only the pool has; a program that runs with the preload
         // library can.
         let mut command = Command::new("/usr/bin/env");
         command.arg(word);
-        (command, Vec::new())
+        (command, program::Seen::default())
     } else {
-        (Command::new(word), program::warnings(word))
+        (Command::new(word), program::Seen::of(word))
     };
+    let warnings = seen_of.warnings;
     command.args(rest);
     signals::notice_ends(&mut command);
 
@@ -166,7 +168,11 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     command
         .env(
             "LD_PRELOAD",
-            preload_value(&library, std::env::var_os("LD_PRELOAD").as_deref()),
+            preload_value(
+                &library,
+                std::env::var_os("LD_PRELOAD").as_deref(),
+                seen_of.runtime.as_ref(),
+            ),
         )
         .env("ARCK_POOL", &pool)
         .env("ARCK_MOUNT", mount);
@@ -341,9 +347,13 @@ fn find_preload_library() -> Result<PathBuf, String> {
     Ok(library)
 }
 
-/// `LD_PRELOAD` with our library first and what was there before behind it.
-fn preload_value(library: &Path, before: Option<&OsStr>) -> OsString {
-    let mut value = library.as_os_str().to_owned();
+/// `LD_PRELOAD` with our library first, behind a runtime that has to be, and what was there before behind it.
+fn preload_value(library: &Path, before: Option<&OsStr>, runtime: Option<&Runtime>) -> OsString {
+    let mut value = OsString::new();
+    for part in runtime.map(Runtime::before).unwrap_or_default() {
+        value.push(OsStr::from_bytes(part));
+    }
+    value.push(library);
     for word in before
         .unwrap_or_default()
         .as_bytes()
@@ -412,7 +422,7 @@ mod tests {
     #[test]
     fn preload_keeps_what_was_there() {
         let library = Path::new("/l/libarck_preload.so");
-        let value = |before: Option<&str>| preload_value(library, before.map(OsStr::new));
+        let value = |before: Option<&str>| preload_value(library, before.map(OsStr::new), None);
         assert_eq!(value(None), "/l/libarck_preload.so");
         assert_eq!(value(Some("")), "/l/libarck_preload.so");
         assert_eq!(

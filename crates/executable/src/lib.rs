@@ -1,6 +1,8 @@
 //! What an executable file is to a library that is to be loaded into it by `LD_PRELOAD`: whether the system
 //! loads libraries into it at all, and whether it uses the libc that the library replaces.
 //!
+//! Also whether it has a runtime that wants to be loaded before all others ([`Runtime`]).
+//!
 //! `arck run` asks of its command, and the preload library of each program that is executed from there on.
 //!
 //! Invariants:
@@ -9,6 +11,10 @@
 //! * No allocation, and stacks of a few hundred bytes: it runs in children of threaded programs.
 
 #![forbid(unsafe_code)]
+
+mod runtime;
+
+pub use runtime::{BEFORE_MAX, Runtime};
 
 /// Bytes of a file's beginning that [`Kind::of`] should be given; what lies there is not read again. It is
 /// where compilers put all that is looked at of an ordinary program.

@@ -1,7 +1,12 @@
 use super::*;
 
 fn of(bytes: &[u8]) -> Kind {
-    Kind::of(&bytes[..bytes.len().min(START)], |buffer, offset| {
+    Kind::of(&bytes[..bytes.len().min(START)], reading(bytes))
+}
+
+/// Reads a file that is in memory.
+pub fn reading(bytes: &[u8]) -> impl FnMut(&mut [u8], u64) -> bool {
+    |buffer, offset| {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         match bytes.get(from..from.saturating_add(buffer.len())) {
             Some(part) => {
@@ -10,7 +15,7 @@ fn of(bytes: &[u8]) -> Kind {
             }
             None => false,
         }
-    })
+    }
 }
 
 /// A file with these segments.

@@ -8,6 +8,7 @@ use crate::lock_files::Handed;
 use crate::patch::traps;
 use crate::process::spawn;
 use crate::{directory, memory, raw, settings};
+use arck_executable::{BEFORE_MAX, Runtime};
 use std::ffi::CStr;
 
 /// How our names in LD_PRELOAD begin: as nobody else would write it.
@@ -22,10 +23,14 @@ pub struct Executed {
     /// `process::identity`.
     end: *mut usize,
     told: *mut u8,
+    /// The entry of LD_PRELOAD, and where its value begins: before which there is room for [`BEFORE_MAX`] more.
+    preload: *mut usize,
+    libraries: *mut u8,
 }
 
 /// See `lock_files`.
 const LOCKS: &[u8] = b"ARCK_LOCKS=";
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const TELLS: usize = 3;
 /// Room for one of them: the variable's name, a path with its NUL byte.
 const TOLD: usize = 16 + settings::PATH_MAX;
@@ -92,7 +97,8 @@ impl Executed {
                 |i: usize| CStr::from_ptr(*(given as *const *const libc::c_char).add(i)).to_bytes();
             // Without the libraries that only this program was given (see `process::libraries`).
             let preload = (0..count)
-                .find_map(|i| entry(i).strip_prefix(b"LD_PRELOAD="))
+                .find_map(|i| entry(i).strip_prefix(PRELOAD))
+                .map(|value| Runtime::behind(value).unwrap_or(value))
                 .map(|value| {
                     let mark = MARK;
                     let cut = value.windows(mark.len()).position(|part| part == mark);
@@ -124,6 +130,7 @@ impl Executed {
                 .sum::<usize>()
                 + library.len()
                 + preload.map_or(0, <[u8]>::len)
+                + BEFORE_MAX
                 + LOCKS.len()
                 + locks_max
                 + 32;
@@ -136,8 +143,10 @@ impl Executed {
             let mut text = memory.add(entries_most * size_of::<usize>());
             let mut entries = 0;
             let mut push = |address: usize| {
-                list.add(entries).write(address);
+                let place = list.add(entries);
+                place.write(address);
                 entries += 1;
+                place
             };
             let mut write = |parts: &[&[u8]]| {
                 let start = text;
@@ -152,7 +161,7 @@ impl Executed {
             for i in 0..count {
                 let text = entry(i);
                 let of_one = [
-                    &b"LD_PRELOAD="[..],
+                    PRELOAD,
                     b"ARCK_CWD=",
                     b"ARCK_EXECFN=",
                     b"ARCK_EXE=",
@@ -165,13 +174,14 @@ impl Executed {
                 }
                 push(text.as_ptr() as usize);
             }
-            match preload {
-                Some(value) if contains(value, library) => push(write(&[b"LD_PRELOAD=", value])),
-                Some(value) if !value.is_empty() => {
-                    push(write(&[b"LD_PRELOAD=", library, b":", value]));
-                }
-                _ => push(write(&[b"LD_PRELOAD=", library])),
-            }
+            let room = [0; BEFORE_MAX];
+            let written = match preload {
+                Some(value) if contains(value, library) => write(&[&room, PRELOAD, value]),
+                Some(value) if !value.is_empty() => write(&[&room, PRELOAD, library, b":", value]),
+                _ => write(&[&room, PRELOAD, library]),
+            };
+            let preload = push(written + BEFORE_MAX);
+            let libraries = (written + BEFORE_MAX + PRELOAD.len()) as *mut u8;
             for (name, value) in added {
                 let present = !matches!(name, b"ARCK_CWD=" | b"ARCK_SITES=")
                     && (0..count).any(|i| entry(i).starts_with(name));
@@ -200,7 +210,23 @@ impl Executed {
                 list: list as usize,
                 end: list.add(entries),
                 told: memory.add(size - TELLS * TOLD),
+                preload,
+                libraries,
             })
+        }
+    }
+
+    /// Has this library loaded before all others, or none before this one.
+    pub fn put_first(&self, runtime: Option<&Runtime>) {
+        let before = runtime.map_or([&b""[..], b""], Runtime::before);
+        // SAFETY: the room before the value, which is in the mapping, has the name and what stands before it.
+        unsafe {
+            let mut at = self.libraries;
+            for part in [before[1], before[0], PRELOAD] {
+                at = at.sub(part.len());
+                std::ptr::copy_nonoverlapping(part.as_ptr(), at, part.len());
+            }
+            self.preload.write(at as usize);
         }
     }
 
@@ -287,23 +313,57 @@ mod tests {
         assert!(!contains(b"/a/x.so.1", b"/a/x.so"));
     }
 
-    #[test]
-    fn what_the_program_sets_is_kept() {
-        let entries = [c"A=1", c"LD_PRELOAD=/z.so", c"ARCK_CWD=/old", c"B="];
+    /// The entries of what is built of these, after a change to it.
+    fn built(entries: &[&CStr], change: impl Fn(&Executed)) -> Vec<Vec<u8>> {
         let mut array: Vec<usize> = entries.iter().map(|e| e.as_ptr() as usize).collect();
         array.push(0);
         // SAFETY: a NULL-terminated array of strings.
         unsafe {
             let built = Executed::build(array.as_ptr() as usize, &Handed::new(|_| true)).unwrap();
-            let n = length(built.pointer());
-            let all: Vec<_> = (0..n)
-                .map(|i| {
-                    CStr::from_ptr(*(built.pointer() as *const *const libc::c_char).add(i))
-                        .to_bytes()
-                })
-                .collect();
-            // No settings in this process: only LD_PRELOAD is touched, ARCK_CWD is gone.
-            assert_eq!(all, [&b"A=1"[..], b"B=", b"LD_PRELOAD=:/z.so"]);
+            change(&built);
+            let entry = |i| *(built.pointer() as *const *const libc::c_char).add(i);
+            (0..length(built.pointer()))
+                .map(|i| CStr::from_ptr(entry(i)).to_bytes().to_vec())
+                .collect()
         }
+    }
+
+    #[test]
+    fn what_the_program_sets_is_kept() {
+        let entries = [c"A=1", c"LD_PRELOAD=/z.so", c"ARCK_CWD=/old", c"B="];
+        // No settings in this process: only LD_PRELOAD is touched, ARCK_CWD is gone.
+        let expected = [&b"A=1"[..], b"B=", b"LD_PRELOAD=:/z.so"];
+        assert_eq!(built(&entries, |_| {}), expected);
+    }
+
+    #[test]
+    fn a_runtime_is_first_for_the_program_that_wants_it() {
+        let runtime = Runtime::named(b"libasan.so.8");
+        let longest = Runtime::named(&[&b"libasan.so."[..], &[b'9'; 53]].concat());
+        for (given, expected) in [
+            (c"LD_PRELOAD=/z.so", &b"LD_PRELOAD=libasan.so.8:::/z.so"[..]),
+            (
+                c"LD_PRELOAD=libasan.so.7::/z.so",
+                b"LD_PRELOAD=libasan.so.8:::/z.so",
+            ),
+            (
+                c"LD_PRELOAD=libasan.so.8:/z.so",
+                b"LD_PRELOAD=libasan.so.8:::libasan.so.8:/z.so",
+            ),
+        ] {
+            let first = |of: &Executed| {
+                of.put_first(longest.as_ref());
+                of.put_first(runtime.as_ref());
+            };
+            assert_eq!(built(&[c"A=1", given], first), [b"A=1", expected]);
+        }
+        // The next program does not.
+        let given = c"LD_PRELOAD=libasan.so.8::/z.so";
+        let none = |of: &Executed| {
+            of.put_first(runtime.as_ref());
+            of.put_first(None);
+        };
+        assert_eq!(built(&[given], none), [b"LD_PRELOAD=:/z.so"]);
+        assert_eq!(built(&[given], |_| {}), [b"LD_PRELOAD=:/z.so"]);
     }
 }

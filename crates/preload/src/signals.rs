@@ -210,7 +210,10 @@ pub fn guard() {
         let mut present = KernelAction::default();
         // SAFETY: the handler is `on_signal`, which passes on what is not ours.
         unsafe {
-            if set_kernel_action(signal, std::ptr::null(), &mut present) == 0 {
+            // A runtime that is started before this library may have asked for a handler already.
+            if set_kernel_action(signal, std::ptr::null(), &mut present) == 0
+                && present.handler != trampoline()
+            {
                 ACTIONS[signal as usize].set(&present);
                 set_kernel_action(signal, &through_trampoline(&present), std::ptr::null_mut());
             }

@@ -16,7 +16,7 @@
 //! descriptor's path, which is there as long as `arck run`. Who does not find it says it again.
 //!
 //! Invariants:
-//! * Looking at an ordinary program takes four system calls, five for users other than root, and no more
+//! * Looking at an ordinary program takes six system calls, seven for users other than root, and no more
 //!   than 2 KiB of stack; nothing is allocated, so children in their parent's memory can do it.
 //! * Nothing is believed of the table but that a word in it is one that was put there; anybody's file may
 //!   be named. It is used only if it is sealed against cutting, so that it can be mapped.
@@ -26,7 +26,7 @@ mod inherited;
 use crate::handlers::{HERE, is_empty};
 use crate::raw::{self, Text, error, syscall};
 use crate::{memory, settings};
-use arck_executable::{Kind, START};
+use arck_executable::{Kind, Runtime, START};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a program is not served.
@@ -69,30 +69,27 @@ pub struct Program {
 /// Scripts lead to interpreters, which may be scripts: so often.
 const DEPTH_MAX: u32 = 5;
 
-/// Before a program of the host's is executed: says so if it is not reached. EACCES if it shall not be
-/// executed then.
+/// What is to be known of a program before it is executed: the runtime that it wants to be loaded before all
+/// else. Or EACCES, if it shall not be executed.
+pub type Seen = Result<Option<Runtime>, isize>;
+
+/// Before a program of the host's is executed: says so if it is not reached.
 ///
 /// # Safety
 /// The path is a string, or null.
-pub unsafe fn before_host(program: &Program) -> Result<(), isize> {
-    if !is_wanted() {
-        return Ok(());
-    }
+pub unsafe fn before_host(program: &Program) -> Seen {
     // SAFETY: the caller's promise.
     unsafe { follow(program) }
 }
 
 /// The same of a file that is open, a copy of the pool's. `path`: what it is called.
-pub fn before_copy(file: isize, path: &[u8]) -> Result<(), isize> {
-    if !is_wanted() {
-        return Ok(());
-    }
+pub fn before_copy(file: isize, path: &[u8]) -> Seen {
     let mut start = [0; START];
     let length = read_at(file, &mut start, 0);
     decide(file, &start[..length], path, None)
 }
 
-/// Whether programs are looked at: where the pool is mounted beneath also those of which nothing is to be said.
+/// Whether it matters that a program is not reached: where the pool is mounted beneath also if nothing is to be said.
 fn is_wanted() -> bool {
     settings::STRICT.get() == b"1"
         || settings::QUIET.get() != b"1"
@@ -105,14 +102,14 @@ fn is_wanted() -> bool {
     reason = "there is one at a time, on the stack, and no allocation"
 )]
 enum Look {
-    Decided(Result<(), isize>),
+    Decided(Seen),
     /// A script, whose interpreter is what is executed. Its own bits give nobody rights.
     Script(Text<256>),
 }
 
 /// # Safety
 /// As for [`before_host`].
-unsafe fn follow(program: &Program) -> Result<(), isize> {
+unsafe fn follow(program: &Program) -> Seen {
     let mut program = *program;
     let mut interpreter;
     for _ in 0..DEPTH_MAX {
@@ -127,7 +124,7 @@ unsafe fn follow(program: &Program) -> Result<(), isize> {
             flags: 0,
         };
     }
-    Ok(())
+    Ok(None)
 }
 
 /// # Safety
@@ -150,7 +147,7 @@ unsafe fn look_at(program: &Program) -> Look {
         let file = syscall!(libc::SYS_openat, directory, path, flags);
         // It is not there, or may be executed and not read.
         if raw::failed(file) {
-            return Look::Decided(Ok(()));
+            return Look::Decided(Ok(None));
         }
         let name = memory::text(path).map_or(&b""[..], |text| text.bytes);
         let look = look_into(file, name);
@@ -164,13 +161,13 @@ fn look_into(file: isize, name: &[u8]) -> Look {
     let status = unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         if raw::failed(syscall!(libc::SYS_fstat, file, &raw mut status)) {
-            return Look::Decided(Ok(()));
+            return Look::Decided(Ok(None));
         }
         status
     };
     let is_executable = status.st_mode & 0o111 != 0;
     if status.st_mode & libc::S_IFMT != libc::S_IFREG || !is_executable {
-        return Look::Decided(Ok(()));
+        return Look::Decided(Ok(None));
     }
     let mut start = [0; START];
     let length = read_at(file, &mut start, 0);
@@ -192,15 +189,24 @@ fn interpreter(start: &[u8]) -> Option<Text<256>> {
     (text.bytes().len() == word.len()).then_some(text)
 }
 
-fn decide(
+fn decide(file: isize, start: &[u8], name: &[u8], status: Option<&libc::stat>) -> Seen {
+    if !start.starts_with(b"\x7fELF") {
+        return Ok(None);
+    }
+    let read = |buffer: &mut [u8], offset| read_at(file, buffer, offset) == buffer.len();
+    if is_wanted() {
+        look_whether_reached(file, start, name, status)?;
+    }
+    Ok(Runtime::of(start, read))
+}
+
+/// Says so if it is not.
+fn look_whether_reached(
     file: isize,
     start: &[u8],
     name: &[u8],
     status: Option<&libc::stat>,
 ) -> Result<(), isize> {
-    if !start.starts_with(b"\x7fELF") {
-        return Ok(());
-    }
     let kind = Kind::of(start, |buffer, offset| {
         read_at(file, buffer, offset) == buffer.len()
     });

@@ -2,6 +2,7 @@
 //!
 //! Nothing here decides anything: a program that cannot be understood is run without a warning.
 
+use arck_executable::Runtime;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -21,6 +22,8 @@ enum Kind {
         kind: arck_executable::Kind,
         /// The dynamic linker's path, if it has one.
         linker: Vec<u8>,
+        /// What is to be loaded before all else.
+        runtime: Option<Runtime>,
     },
     /// `#!` with this interpreter and argument.
     Script(OsString, Option<OsString>),
@@ -31,43 +34,59 @@ enum Kind {
 const INSTEAD: &str = "mount the pool for it (arck mount), or let it work in a directory of the host, and copy \
                        what it needs (arck run -- cp, or arck export and arck import)";
 
-/// Warnings, one line each, about a command word as a shell would look it up.
-pub fn warnings(word: &OsStr) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut next = look_up(word);
-    for _ in 0..=INTERPRETERS_MAX {
-        let Some(path) = next else { break };
-        if let Ok(metadata) = path.metadata()
-            && metadata.mode() & SET_USER_OR_GROUP != 0
-            && metadata.uid() != rustix::process::geteuid().as_raw()
-        {
-            found.push(format!(
-                "{} is set-user-ID or set-group-ID: the system ignores LD_PRELOAD, so it will not \
-                 see the pool",
-                path.display()
-            ));
-        }
-        next = None;
-        match kind_of(&path) {
-            Kind::Elf { kind, .. } => found.extend(kind.why_unreached().map(|why| {
-                format!(
-                    "{} {why}: it does not see the pool; {INSTEAD}",
+/// What a command word is, as a shell would look it up.
+#[derive(Default)]
+pub struct Seen {
+    /// One line each.
+    pub warnings: Vec<String>,
+    /// Of the file that the kernel executes, which may be a script's interpreter.
+    pub runtime: Option<Runtime>,
+}
+
+impl Seen {
+    pub fn of(word: &OsStr) -> Seen {
+        let mut seen = Seen::default();
+        let mut next = look_up(word);
+        // Whether it is what the kernel comes to by itself: not what `env` looks up.
+        let mut executed = true;
+        for _ in 0..=INTERPRETERS_MAX {
+            let Some(path) = next else { break };
+            if let Ok(metadata) = path.metadata()
+                && metadata.mode() & SET_USER_OR_GROUP != 0
+                && metadata.uid() != rustix::process::geteuid().as_raw()
+            {
+                seen.warnings.push(format!(
+                    "{} is set-user-ID or set-group-ID: the system ignores LD_PRELOAD, so it will \
+                     not see the pool",
                     path.display()
-                )
-            })),
-            Kind::Script(interpreter, argument) => {
-                let through_env = file_name(interpreter.as_bytes()) == b"env";
-                next = match argument {
-                    Some(argument) if through_env && !argument.as_bytes().starts_with(b"-") => {
-                        look_up(&argument)
-                    }
-                    _ => Some(PathBuf::from(interpreter)),
-                };
+                ));
             }
-            Kind::Unknown => {}
+            next = None;
+            match kind_of(&path) {
+                Kind::Elf { kind, runtime, .. } => {
+                    seen.warnings.extend(kind.why_unreached().map(|why| {
+                        format!(
+                            "{} {why}: it does not see the pool; {INSTEAD}",
+                            path.display()
+                        )
+                    }));
+                    seen.runtime = runtime.filter(|_| executed);
+                }
+                Kind::Script(interpreter, argument) => {
+                    let through_env = file_name(interpreter.as_bytes()) == b"env";
+                    next = match argument {
+                        Some(argument) if through_env && !argument.as_bytes().starts_with(b"-") => {
+                            executed = false;
+                            look_up(&argument)
+                        }
+                        _ => Some(PathBuf::from(interpreter)),
+                    };
+                }
+                Kind::Unknown => {}
+            }
         }
+        seen
     }
-    found
 }
 
 /// Why a command word could not be executed, in one line that says what to do.
@@ -161,7 +180,12 @@ fn kind_of(path: &Path) -> Kind {
             linker.pop();
         }
     }
-    Kind::Elf { kind, linker }
+    let runtime = Runtime::of(start, read_at);
+    Kind::Elf {
+        kind,
+        linker,
+        runtime,
+    }
 }
 
 /// The rest of a `#!` line: interpreter and at most one argument, as the kernel splits it.
@@ -204,7 +228,7 @@ mod tests {
     #[test]
     fn this_test_is_dynamic_and_warned_of_nothing() {
         let executable = std::env::current_exe().unwrap();
-        let Kind::Elf { kind, linker } = kind_of(&executable) else {
+        let Kind::Elf { kind, linker, .. } = kind_of(&executable) else {
             panic!("{executable:?}");
         };
         assert!(matches!(kind, arck_executable::Kind::Dynamic { .. }));
@@ -212,6 +236,9 @@ mod tests {
             linker.starts_with(b"/") && !linker.contains(&0),
             "{linker:?}"
         );
-        assert_eq!(warnings(executable.as_os_str()), Vec::<String>::new());
+        assert_eq!(
+            Seen::of(executable.as_os_str()).warnings,
+            Vec::<String>::new()
+        );
     }
 }

@@ -222,7 +222,10 @@ fn summarise(lines: &str, run: &Run<'_>) -> Summary {
         match summary.uncovered.iter_mut().find(|u| u.program == path) {
             Some(known) => known.times += 1,
             None => summary.uncovered.push(Uncovered {
-                reason: program::warnings(OsStr::new(&path)).into_iter().next(),
+                reason: program::Seen::of(OsStr::new(&path))
+                    .warnings
+                    .into_iter()
+                    .next(),
                 program: path,
                 times: 1,
             }),

@@ -20,7 +20,7 @@
 //! * `# volatile:` parts of names of files that hold times, inode numbers or random numbers: only that
 //!   they are there is compared;
 //! * `# dated:` parts of names whose time of last change must be the same, because the program sets it;
-//! * `# forms:` which of `run` and `alone` (default: both);
+//! * `# forms:` which of `run`, `alone` and `mount` (default: the first two);
 //! * `# user:` who does all of it, if the tests run as root.
 
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ pub enum Form {
     Run,
     /// `arck run --no-group`: a session for each of them.
     Alone,
+    /// `arck serve --mount`: no library, the kernel's mount.
+    Mount,
 }
 
 impl Form {
@@ -40,6 +42,7 @@ impl Form {
         match self {
             Form::Run => "arck run",
             Form::Alone => "arck run --no-group",
+            Form::Mount => "mount",
         }
     }
 }
@@ -122,6 +125,7 @@ impl Case {
                         .map(|word| match word {
                             "run" => Form::Run,
                             "alone" => Form::Alone,
+                            "mount" => Form::Mount,
                             _ => panic!("{}: no form {word}", case.script.display()),
                         })
                         .collect();

@@ -54,17 +54,19 @@ fn seconds(time: f64) -> String {
 pub fn table(rows: &[Row], rounds: usize) -> String {
     let mut text = String::from(
         "\n| program | version | what is compared | result | tmpfs | arck run | ratio | \
-         arck run --no-group | ratio |\n\
-         | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
+         arck run --no-group | ratio | mount | ratio |\n\
+         | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for row in rows {
         let (run, run_ratio) = row.form(Form::Run);
         let (alone, alone_ratio) = row.form(Form::Alone);
+        let (mount, mount_ratio) = row.form(Form::Mount);
         let host = row.host().map_or("-".to_owned(), seconds);
         let result = if row.ok { "ok" } else { "differs" };
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {result} | {host} | {run} | {run_ratio} | {alone} | {alone_ratio} |",
+            "| {} | {} | {} | {result} | {host} | {run} | {run_ratio} | {alone} | {alone_ratio} | {mount} | \
+             {mount_ratio} |",
             row.program, row.version, row.compares
         );
     }

@@ -160,7 +160,7 @@ impl Scene<'_> {
 
     /// The command, as it is or on the pool.
     fn command(&self, on: Option<(&Path, Form)>, words: &[&str]) -> Command {
-        let Some((pool, form)) = on else {
+        let Some((pool, form)) = on.filter(|(_, form)| *form != Form::Mount) else {
             let mut command = Command::new(words[0]);
             command.args(&words[1..]);
             return command;
@@ -219,7 +219,10 @@ impl Scene<'_> {
         make.args(["mkfs", "--size", "1G"]).arg(&pool);
         self.succeeds(&mut make)?;
         let on = Some((pool.as_path(), form));
-        let serving = self.serve(&pool);
+        if form == Form::Mount {
+            self.empty(&self.files())?;
+        }
+        let serving = self.serve(&pool, form)?;
         let shown = self.work(on)?;
         if shown.text() != host.text() {
             return Err(format!(
@@ -229,7 +232,7 @@ impl Scene<'_> {
         }
         // What is durable is the same.
         serving.end()?;
-        let serving = self.serve(&pool);
+        let serving = self.serve(&pool, form)?;
         let got = self.tree(on)?;
         serving.end()?;
         if got != expected {
@@ -242,6 +245,10 @@ impl Scene<'_> {
         if !refused.is_empty() {
             return Err(format!("the verifier refused changes:\n{refused}"));
         }
+        if form == Form::Mount {
+            // Fails if something is in it.
+            std::fs::remove_dir(self.files()).map_err(|error| error.to_string())?;
+        }
         if self.files().exists() {
             return Err("something was made beside the pool".to_owned());
         }
@@ -251,12 +258,28 @@ impl Scene<'_> {
         Ok(shown.time)
     }
 
-    fn serve(&self, pool: &Path) -> Controller {
+    fn serve(&self, pool: &Path, form: Form) -> Result<Controller, String> {
         let mut serve = Command::new(&self.arck);
         serve.arg("serve").arg(pool);
         serve.args(["--persist", "always", "--ready-fd", "1"]);
+        if form == Form::Mount {
+            serve.arg("--mount").arg(self.files());
+        }
         self.become_user(&mut serve);
-        Controller(Serving::of(&mut serve))
+        let controller = Controller(Serving::of(&mut serve));
+        if form == Form::Mount {
+            let files = self.files();
+            let device = |path: &Path| path.metadata().map(|of| of.dev()).ok();
+            let beside = device(self.place.path());
+            let began = Instant::now();
+            while device(&files).is_none_or(|device| Some(device) == beside) {
+                if began.elapsed() > PATIENCE {
+                    return Err(format!("{} is not mounted", files.display()));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(controller)
     }
 
     fn succeeds(&self, command: &mut Command) -> Result<(), String> {

@@ -233,8 +233,9 @@ unsafe fn execute_host(file: &File, arguments: usize, environment: &Executed, de
         flags: file.flags,
     };
     // SAFETY: the program's argument.
-    if let Err(refused) = unsafe { unreached::before_host(&program) } {
-        return refused;
+    match unsafe { unreached::before_host(&program) } {
+        Ok(runtime) => environment.put_first(runtime.as_ref()),
+        Err(refused) => return refused,
     }
     // SAFETY: the program's arguments, as for the system call.
     unsafe {
@@ -313,9 +314,12 @@ unsafe fn run(
                 interpret(file, &script, arguments, environment, depth)
             }
             Program::Binary(copy, path) => {
-                if let Err(refused) = unreached::before_copy(copy, &path) {
-                    raw::close(copy);
-                    return refused;
+                match unreached::before_copy(copy, &path) {
+                    Ok(runtime) => environment.put_first(runtime.as_ref()),
+                    Err(refused) => {
+                        raw::close(copy);
+                        return refused;
+                    }
                 }
                 if depth == 0 {
                     file.tell_name(environment);
