@@ -10,7 +10,7 @@
 //!
 //! * `# program:` what the table says;
 //! * `# needs:` pairs of a command, or a file (or a pattern), and the Debian package that has it
-//!   (`git=git`);
+//!   (`git=git`), or `pypi` or `npm` for what `scripts/prepare apps` installs to [`tools`];
 //! * `# sources:` Debian source packages whose original tar files are in the directory `SOURCES`, each
 //!   under the name of its package;
 //! * `# before:` a shell command that makes the directory ready, on the pool or not as the script is; what
@@ -23,6 +23,7 @@
 //! * `# forms:` which of `run`, `alone` and `mount` (default: the first two);
 //! * `# user:` who does all of it, if the tests run as root.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -144,7 +145,6 @@ impl Case {
 
     /// Says what is missing and how it is installed.
     pub fn check_needs(&self) -> Result<(), String> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
         let matches = |pattern: &str| {
             Command::new("bash")
                 .args(["-c", r#"compgen -G "$1""#, "bash", pattern])
@@ -155,7 +155,7 @@ impl Case {
             if tool.starts_with('/') {
                 return matches(tool);
             }
-            std::env::split_paths(&path).any(|directory| directory.join(tool).exists())
+            std::env::split_paths(&path()).any(|directory| directory.join(tool).exists())
         };
         let missing: Vec<_> = self
             .needs
@@ -166,10 +166,25 @@ impl Case {
         if missing.is_empty() {
             return Ok(());
         }
-        Err(format!(
-            "{} is not installed: scripts/prepare apps, as root, or apt-get install {}",
-            self.program,
-            missing.join(" ")
-        ))
+        let mut hint = "scripts/prepare apps".to_owned();
+        if missing.iter().all(|package| !REGISTRIES.contains(package)) {
+            hint += &format!(", as root, or apt-get install {}", missing.join(" "));
+        }
+        Err(format!("{} is not installed: {hint}", self.program))
     }
+}
+
+/// Packages that no Debian package has.
+const REGISTRIES: [&str; 2] = ["pypi", "npm"];
+
+/// Where programs are that come from other registries than Debian's.
+fn tools() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("../apps/tools")
+}
+
+/// Where programs are looked for.
+pub fn path() -> OsString {
+    let own = ["python/bin", "node/node_modules/.bin"].map(|bin| tools().join(bin));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::env::split_paths(&path).chain(own)).expect("a path without colons")
 }

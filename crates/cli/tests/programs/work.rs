@@ -1,6 +1,6 @@
 //! Runs a case on tmpfs and on pools, and compares.
 
-use crate::case::{Case, Form};
+use crate::case::{self, Case, Form};
 use crate::sources;
 use crate::support::{Place, Serving, preload_library};
 use crate::table::Row;
@@ -44,6 +44,7 @@ pub fn compare(case: &Case, rounds: usize, row: &mut Row) -> Result<(), String> 
     sources::fetch(&case.sources)?;
     let version = Command::new("bash")
         .args(["-c", &case.version])
+        .env("PATH", case::path())
         .env("SOURCES", sources::kept())
         .output()
         .map_err(|error| format!("bash: {error}"))?;
@@ -126,7 +127,11 @@ impl Scene<'_> {
 
     /// The same environment for all, with nothing of the test runner's.
     fn set_up(&self, command: &mut Command) {
-        let kept = ["PATH", "RUSTUP_TOOLCHAIN"].map(|name| (name, std::env::var_os(name)));
+        let toolchain = "RUSTUP_TOOLCHAIN";
+        let kept = [
+            ("PATH", Some(case::path())),
+            (toolchain, std::env::var_os(toolchain)),
+        ];
         let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
         let rust = [("RUSTUP_HOME", ".rustup"), ("CARGO_HOME", ".cargo")].map(|(name, folder)| {
             let value = std::env::var_os(name).unwrap_or_else(|| home.join(folder).into());
@@ -263,9 +268,11 @@ impl Scene<'_> {
         serve.arg("serve").arg(pool);
         serve.args(["--persist", "always", "--ready-fd", "1"]);
         if form == Form::Mount {
-            serve.arg("--mount").arg(self.files());
+            // The kernel's device may be closed to users; root's mount serves them.
+            serve.arg("--mount").arg(self.files()).arg("--shared");
+        } else {
+            self.become_user(&mut serve);
         }
-        self.become_user(&mut serve);
         let controller = Controller(Serving::of(&mut serve));
         if form == Form::Mount {
             let files = self.files();
