@@ -23,6 +23,7 @@ pub mod reach;
 mod segments;
 
 use crate::connection::{Answered, Connection, PATIENCE};
+use crate::limit;
 use crate::membership::Membership;
 use crate::received::Received;
 use crate::region::Region;
@@ -290,7 +291,11 @@ impl Session {
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Answer, Received), Errno> {
-        self.call_for_any(call, descriptors)?.whole()
+        let mut answered = self.call_for_any(call, descriptors)?;
+        if answered.are_lost && limit::is_news() {
+            answered = self.call_for_any(call, descriptors)?;
+        }
+        answered.whole()
     }
 
     /// The same, also where the process may not have all the descriptors that come with the answer. ENFILE if
