@@ -12,7 +12,7 @@ use arck_libfs_kit::memory::placing::{self, Protection};
 use arck_libfs_kit::memory::{Locking, lock_pages};
 use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
-use rustix::mm::MremapFlags;
+use rustix::mm::{Advice, MremapFlags, MsyncFlags, madvise, msync};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -68,6 +68,32 @@ const KNOWN_FLAGS: i32 = libc::MAP_TYPE
     | libc::MAP_HUGE_2MB
     | libc::MAP_HUGE_1GB;
 const MAP_ABOVE_4G: i32 = 0x80;
+
+/// What is at an address.
+enum Shown {
+    /// Pages of a file, which one, and whether the map may be written.
+    Map(Range<u64>, (InodeNumber, u32), bool),
+    /// So many bytes of something else, or of nothing.
+    Other(usize),
+}
+
+/// The part of the first map, or of what is before it, in a range of addresses.
+fn shown_at(at: usize, end: usize) -> Shown {
+    let table = mappings::lock();
+    let here = table.iter().find(|map| map.addresses().contains(&at));
+    if let Some(map) = here {
+        let first = map.first + ((at - map.start) / PAGE) as u64;
+        let length = map.addresses().end.min(end) - at;
+        let pages = first..first + (length / PAGE) as u64;
+        let of = (map.listing.number, map.listing.generation);
+        return Shown::Map(pages, of, map.is_shared && map.may_write);
+    }
+    let starts = table
+        .iter()
+        .map(|map| map.start)
+        .filter(|start| *start > at);
+    Shown::Other(starts.min().map_or(end, |start| start.min(end)) - at)
+}
 
 fn whole_pages(length: usize) -> Result<usize, Errno> {
     match length.checked_next_multiple_of(PAGE) {
@@ -415,6 +441,50 @@ impl FileSystem {
                 })?;
         }
         Ok(())
+    }
+
+    /// `madvise` with MADV_REMOVE: a hole in each file that is mapped there, shared, by a descriptor that allowed
+    /// writing. EACCES for other maps, EINVAL where pages are locked; ENOMEM, after all else, where nothing is mapped.
+    ///
+    /// # Safety
+    /// See the module's head.
+    pub unsafe fn remove_mapped(&self, address: usize, length: usize) -> Result<(), Errno> {
+        if !address.is_multiple_of(PAGE) {
+            return Err(Errno::INVAL);
+        }
+        let length = length.checked_next_multiple_of(PAGE).ok_or(Errno::INVAL)?;
+        let end = address.checked_add(length).ok_or(Errno::INVAL)?;
+        let (mut at, mut lacks) = (address, false);
+        while at < end {
+            let (length, done) = match shown_at(at, end) {
+                Shown::Map(pages, of, allowed) => {
+                    let length = (pages.end - pages.start) as usize * PAGE;
+                    let all = MsyncFlags::ASYNC | MsyncFlags::INVALIDATE;
+                    // SAFETY: changes no memory; says whether some of it is locked.
+                    let locked = unsafe { msync(at as *mut _, length, all) } == Err(Errno::BUSY);
+                    let done = match (locked, allowed) {
+                        (true, _) => Err(Errno::INVAL),
+                        (_, false) => Err(Errno::ACCESS),
+                        _ => self.punch_mapped(of, pages),
+                    };
+                    (length, done)
+                }
+                Shown::Other(length) => {
+                    // SAFETY: the program's own memory and choice.
+                    let done = unsafe { madvise(at as *mut _, length, Advice::LinuxRemove) };
+                    (length, done)
+                }
+            };
+            match done {
+                Err(Errno::NOMEM) => lacks = true,
+                other => other?,
+            }
+            at += length;
+        }
+        match lacks {
+            true => Err(Errno::NOMEM),
+            false => Ok(()),
+        }
     }
 
     /// `mremap` of a range that has live maps. EFAULT if it is not of one map.

@@ -61,11 +61,35 @@ impl FileSystem {
 
     fn punch(&self, handle: Handle, offset: u64, end: u64) -> Result<(), Errno> {
         let (first, last) = self.zero_edges(handle, offset, end)?;
+        self.punch_pages(self.engine.description(handle)?.identity()?, first..last)
+    }
+
+    /// Makes a hole of pages that a map shows (MADV_REMOVE). The map gets new ones if it is to be written.
+    pub(super) fn punch_mapped(
+        &self,
+        (number, generation): (InodeNumber, u32),
+        pages: Range<u64>,
+    ) -> Result<(), Errno> {
+        self.engine.run_local(|context| {
+            let inode = context.view(number, generation)?;
+            context.expect_no_set_id(inode)
+        })?;
+        let done = self.punch_pages((number, generation), pages);
+        self.refresh_maps(number, generation);
+        done
+    }
+
+    fn punch_pages(
+        &self,
+        (number, generation): (InodeNumber, u32),
+        pages: Range<u64>,
+    ) -> Result<(), Errno> {
         let session = self.engine.session;
         let freed = Reserve::new(session, session.thread()?.slot());
-        let mut at = first;
+        let (mut at, last) = (pages.start, pages.end);
         while at < last {
-            let step = self.on_handle(handle, |context, inode| {
+            let step = self.engine.run_local(|context| {
+                let inode = context.view(number, generation)?;
                 context.punch_step(File::of(inode)?, at, last, &freed)
             });
             match step {

@@ -73,7 +73,8 @@ pub fn any() -> bool {
 
 /// Whether a range of addresses has live maps.
 pub fn overlaps(address: usize, length: usize) -> bool {
-    let end = address.saturating_add(length.next_multiple_of(PAGE));
+    let length = length.checked_next_multiple_of(PAGE);
+    let end = address.saturating_add(length.unwrap_or(usize::MAX));
     any()
         && lock()
             .iter()

@@ -153,9 +153,14 @@ pub unsafe fn mremap(a: &Arguments) -> isize {
 pub unsafe fn madvise(a: &Arguments) -> isize {
     // SAFETY: the program's arguments.
     unsafe {
-        if a[2] as i32 == libc::MADV_REMOVE && any_maps() && is_ours(a[0], a[1]) {
-            return error(libc::EOPNOTSUPP);
+        let kernel = || raw::call(libc::SYS_madvise as usize, a);
+        if a[2] as i32 != libc::MADV_REMOVE {
+            return kernel();
         }
-        raw::call(libc::SYS_madvise as usize, a)
+        on_memory::<{ libc::SYS_madvise as usize }>(
+            a,
+            |fs| Ok(fs.remove_mapped(a[0], a[1]).map(|()| 0)?),
+            kernel,
+        )
     }
 }

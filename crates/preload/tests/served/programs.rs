@@ -50,6 +50,12 @@ fn children_forked_at_the_limit() {
 }
 
 #[test]
+fn holes_made_through_maps() {
+    let binary = compile("removing");
+    compare_with_tmpfs(|| Command::new(&binary));
+}
+
+#[test]
 fn unix_sockets() {
     let binary = compile("sockets");
     compare_with_tmpfs(|| Command::new(&binary));
