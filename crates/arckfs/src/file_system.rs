@@ -63,6 +63,9 @@ const WORTH_A_LINE: Duration = Duration::from_millis(500);
 /// Attempts after which a write may be cut where pages run out.
 const WHOLE_ATTEMPTS: u32 = 32;
 /// Flags that `F_SETFL` may change.
+/// In a description's flags, where it is told as nothing: the file was made when it was opened, which no flag that is kept
+/// says otherwise.
+const MADE: i32 = libc::O_EXCL;
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT;
 
 impl FileSystem {
@@ -461,7 +464,12 @@ impl FileSystem {
             flags & (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW)
         } else {
             let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
-            flags & !(once | libc::O_CLOEXEC)
+            let made = if created && flags & NAMELESS == 0 {
+                MADE
+            } else {
+                0
+            };
+            flags & !(once | libc::O_CLOEXEC) | made
         };
         self.engine.new_description(opened, kept)
     }
@@ -503,9 +511,15 @@ impl FileSystem {
     /// As `F_GETFL`. EBADF.
     pub fn flags(&self, handle: Handle) -> Result<i32, Errno> {
         let description = self.engine.description(handle)?;
-        let flags = self.engine.flags_of(description, &self.externals);
+        let flags = self.engine.flags_of(description, &self.externals) & !MADE;
         description.still()?;
         Ok(flags)
+    }
+
+    /// As `F_CREATED_QUERY`: whether opening it has made the file. EBADF.
+    pub fn is_made_by(&self, handle: Handle) -> Result<bool, Errno> {
+        let description = self.engine.description(handle)?;
+        Ok(description.flags.load(Ordering::Acquire).cast_signed() & MADE != 0)
     }
 
     /// As `F_SETFL`: O_APPEND, O_NONBLOCK, O_NOATIME, O_DIRECT; others are ignored.

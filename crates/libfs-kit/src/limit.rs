@@ -45,9 +45,9 @@ pub(crate) fn beyond<R>(take: impl FnOnce() -> R) -> R {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: before.maximum,
-        ..before.clone()
+        ..before
     };
-    let is_raised = setrlimit(Resource::Nofile, raised.clone()).is_ok();
+    let is_raised = setrlimit(Resource::Nofile, raised).is_ok();
     let taken = take();
     if is_raised && getrlimit(Resource::Nofile) == raised {
         let _ = setrlimit(Resource::Nofile, before);

@@ -38,7 +38,7 @@ const BEHIND: &str = " (deleted)";
 const KNOWN_MAX: usize = 1 << 16;
 /// How long what a description stands for stays that cannot be watched, and that nobody claims.
 pub const UNWATCHED: Duration = Duration::from_secs(60);
-/// Flags that are kept: those that an open file can have.
+/// Flags that are kept: those that an open file can have, and O_EXCL, by which a LibFS may note that opening it made it.
 pub const FLAGS: u32 = (libc::O_ACCMODE
     | libc::O_APPEND
     | libc::O_NONBLOCK
@@ -50,7 +50,8 @@ pub const FLAGS: u32 = (libc::O_ACCMODE
     | libc::O_NOFOLLOW
     | libc::O_NOATIME
     | libc::O_TMPFILE
-    | libc::O_PATH) as u32;
+    | libc::O_PATH
+    | libc::O_EXCL) as u32;
 
 /// What a descriptor that is handed on says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

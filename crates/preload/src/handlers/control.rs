@@ -158,7 +158,12 @@ fn pool_fcntl(a: &Arguments, handle: Handle) -> isize {
     }
     let of_descriptor = matches!(
         command,
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFD | libc::F_SETFD | libc::F_GETFL
+        libc::F_DUPFD
+            | libc::F_DUPFD_CLOEXEC
+            | libc::F_GETFD
+            | libc::F_SETFD
+            | libc::F_GETFL
+            | F_CREATED_QUERY
     );
     let flags = match super::flags_of(handle) {
         Ok(flags) if flags & libc::O_PATH != 0 && !of_descriptor => return error(libc::EBADF),
@@ -202,6 +207,11 @@ fn pool_fcntl(a: &Arguments, handle: Handle) -> isize {
             Ok(_) => error(libc::ENOTDIR),
             Err(error) => error,
         },
+        F_CREATED_QUERY => match inside(|fs| Ok(fs.is_made_by(handle)?)) {
+            Ok(made) => isize::from(made),
+            Err(Failure::Errno(errno)) => minus(errno),
+            Err(Failure::Outside(_)) => error(libc::EIO),
+        },
         // Of whatever else is open it is not the same description.
         F_DUPFD_QUERY => match lookup(a[2]) {
             Descriptor::Pool(other) => isize::from(other == handle),
@@ -225,6 +235,7 @@ fn kind_of(handle: Handle) -> Result<u32, isize> {
 }
 
 const F_DUPFD_QUERY: i32 = 1027;
+const F_CREATED_QUERY: i32 = 1028;
 /// How many signals there are.
 const SIGNALS: u32 = 64;
 const F_SETSIG: i32 = 10;

@@ -1,5 +1,6 @@
 /* Corners of calls, each of which a suite that others wrote has found different once. */
 #include "show.h"
+#include <sys/wait.h>
 #include <linux/fs.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -94,6 +95,19 @@ static void controls(void) {
     int d = MUST(open("controlled", O_RDWR)), r = MUST(open("controlled", O_RDONLY)), e = MUST(open(".", O_RDONLY)), copy = MUST(dup(d)), number = 0;
     SHOW(fcntl(d, F_GET_SEALS)); SHOW(fcntl(d, F_ADD_SEALS, F_SEAL_GROW)); SHOW(fcntl(e, F_GET_SEALS)); SHOW(fcntl(r, F_NOTIFY, DN_CREATE)); SHOW(fcntl(d, F_SETSIG, 100)); SHOW(fcntl(d, F_SETSIG, -1)); SHOW(fcntl(d, F_SETSIG, 10));
     if (fcntl(1, 1027, 1) == 1) { SHOW(fcntl(d, 1027, d)); SHOW(fcntl(d, 1027, copy)); SHOW(fcntl(d, 1027, r)); SHOW(fcntl(d, 1027, 1)); SHOW(fcntl(d, 1027, 77)); }
+    /* F_CREATED_QUERY, where the kernel has it, by all who have the description. */
+    int fresh = MUST(open("fresh", O_RDWR | O_CREAT, 0600));
+    if (fcntl(1, 1028, 0) == 0) {
+        int again = MUST(open("fresh", O_RDWR | O_CREAT, 0600)), only = MUST(open("only", O_WRONLY | O_CREAT | O_EXCL, 0600)), nameless = MUST(open(".", O_RDWR | O_TMPFILE, 0600)), path = MUST(open("fresh", O_PATH)), copy = MUST(dup(fresh)), directory = MUST(open(".", O_RDONLY));
+        SHOW(fcntl(fresh, 1028, 0)); SHOW(fcntl(fresh, 1028, 5)); SHOW(fcntl(again, 1028, 0)); SHOW(fcntl(only, 1028, 0)); SHOW(fcntl(nameless, 1028, 0)); SHOW(fcntl(path, 1028, 0)); SHOW(fcntl(copy, 1028, 0)); SHOW(fcntl(directory, 1028, 0));
+        SHOW(fcntl(fresh, F_GETFL)); SHOW(fcntl(only, F_GETFL)); SHOW(fcntl(fresh, F_SETFL, O_APPEND)); SHOW(fcntl(fresh, F_GETFL)); SHOW(fcntl(fresh, 1028, 0));
+        fflush(stdout);
+        pid_t child = MUST(fork());
+        if (child == 0) { SHOW(fcntl(fresh, 1028, 0)); SHOW(fcntl(again, 1028, 0)); SHOW(fcntl(copy, F_GETFL)); fflush(stdout); _exit(0); }
+        MUST(waitpid(child, NULL, 0));
+        close(again); close(only); close(nameless); close(path); close(copy); close(directory); unlink("only");
+    }
+    close(fresh); unlink("fresh");
     int fds[] = {d, r, e};
     for (int i = 0; i < 3; i++) {
         int f = fds[i]; long size = 0; struct fsxattr x; memset(&x, 0x55, sizeof x);
