@@ -16,7 +16,7 @@ mod stable;
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
     asynchronous, attributes, control, data, extended, limits, locking, locks, mapping, names,
-    passing, sockets, transfer, waiting, watching,
+    passing, rings, sockets, transfer, waiting, watching,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals, stack};
@@ -363,12 +363,12 @@ calls! {
         served "takes no file: only so that it is known which stack is which";
     SYS_unshare "unshare" => process::sharing::unshare,
         served "takes no file: EPERM for a thread among others that asks for descriptors or a directory of its own";
-    SYS_io_uring_setup "io_uring_setup" => others::missing::<{ libc::SYS_io_uring_setup as usize }>,
-        refused "ENOSYS, for all files, as by a kernel without it: what is asked for through a ring is the kernel's alone, which knows no pool, and programs that are told so fall back";
-    SYS_io_uring_enter "io_uring_enter" => others::missing::<{ libc::SYS_io_uring_enter as usize }>,
-        refused "as io_uring_setup";
-    SYS_io_uring_register "io_uring_register" => others::missing::<{ libc::SYS_io_uring_register as usize }>,
-        refused "as io_uring_setup";
+    SYS_io_uring_setup "io_uring_setup" => rings::setup,
+        served "where the pool is mounted at the same path: requests on the pool are done while they are submitted, or by the mount; IORING_SETUP_SQPOLL is EPERM. Elsewhere ENOSYS, for all files, as by a kernel without it: programs that are told so fall back";
+    SYS_io_uring_enter "io_uring_enter" => rings::enter,
+        served "as io_uring_setup";
+    SYS_io_uring_register "io_uring_register" => rings::register,
+        served "as io_uring_setup: registered files are the mount's descriptors; IORING_REGISTER_RING_FDS and IORING_REGISTER_RESIZE_RINGS are EINVAL";
     SYS_io_setup "io_setup" => asynchronous::setup,
         served "requests on the pool are done while they are submitted, as on tmpfs; completions are the kernel's, in order with those of other files";
     SYS_io_destroy "io_destroy" => asynchronous::destroy,
@@ -385,6 +385,9 @@ calls! {
 
 /// The call's name, for the report.
 pub fn name(number: usize) -> &'static str {
+    if number == numbers::RING_WITH_THREAD as usize {
+        return "io_uring_setup with IORING_SETUP_SQPOLL (refused: EPERM)";
+    }
     let Some(row) = row(number) else {
         return "other";
     };

@@ -21,6 +21,7 @@
 mod closing;
 mod duplicating;
 pub mod hole;
+pub mod mounted;
 mod opening;
 pub mod pipes;
 pub mod placeholders;
@@ -74,6 +75,7 @@ fn lookup_special(descriptor: usize, value: u64) -> Descriptor {
 
 /// In a forked child: every description belongs to the parent's session and must be taken over.
 pub fn forked() {
+    mounted::forget();
     for descriptor in pool_descriptors() {
         entry(descriptor).store(INHERITED, Ordering::Release);
     }

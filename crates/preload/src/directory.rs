@@ -12,7 +12,7 @@
 //!   that just loaded it can finish its call.
 
 use crate::backend::{At, Errno, Failure, Handle, inside, minus};
-use crate::descriptors::replacements;
+use crate::descriptors::{mounted, replacements};
 use crate::settings::{self, PATH_MAX};
 use crate::{raw, thread};
 use std::cell::UnsafeCell;
@@ -142,6 +142,7 @@ fn replace(value: u64) -> u64 {
             fs.close(Handle(oldest));
             Ok(())
         });
+        mounted::closed(Handle(oldest));
     }
     before
 }

@@ -21,6 +21,7 @@ pub mod names;
 pub mod others;
 pub mod passing;
 pub mod pipes;
+pub mod rings;
 pub mod sockets;
 pub mod transfer;
 pub mod waiting;

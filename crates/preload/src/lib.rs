@@ -45,6 +45,7 @@ mod process;
 mod raw;
 mod report;
 mod reserved;
+mod rings;
 mod settings;
 mod signals;
 mod stack;

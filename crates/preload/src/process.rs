@@ -20,7 +20,7 @@ pub use execute::{execve, execveat};
 use crate::dispatch::arming;
 use crate::patch::places;
 use crate::raw::{self, Arguments, syscall};
-use crate::{allocator, backend, descriptors, directory, handover, lock_files, report};
+use crate::{allocator, backend, descriptors, directory, handover, lock_files, report, rings};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 /// Shared between a parent in `posix_spawn` and its child until the child runs another program:
@@ -88,6 +88,7 @@ fn has_copy(cleared: bool) {
     descriptors::replacements::spawned_child(false);
     descriptors::forked();
     descriptors::pipes::forked();
+    rings::forked();
     lock_files::forked();
     directory::forked();
     report::forked();

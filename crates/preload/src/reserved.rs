@@ -51,8 +51,13 @@ pub fn floor() -> usize {
 
 /// Moves a descriptor above [`floor`], close-on-exec, and marks it reserved.
 pub fn keep(descriptor: isize) -> isize {
+    keep_from(descriptor, floor())
+}
+
+/// The same above another number.
+pub fn keep_from(descriptor: isize, minimum: usize) -> isize {
     // SAFETY: duplicating and closing a descriptor that the caller just opened.
-    let moved = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, floor()) };
+    let moved = unsafe { syscall!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, minimum) };
     if raw::failed(moved) {
         return moved;
     }

@@ -22,6 +22,7 @@
 //!   be named. It is used only if it is sealed against cutting, so that it can be mapped.
 
 mod inherited;
+pub mod mounted;
 
 use crate::handlers::{HERE, is_empty};
 use crate::raw::{self, Text, error, syscall};

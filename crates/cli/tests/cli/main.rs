@@ -17,6 +17,7 @@ mod owners;
 mod pools;
 mod reach;
 mod restarted;
+mod rings;
 mod running;
 mod shells;
 mod status;

@@ -2,7 +2,7 @@
 //! where they are missing.
 
 mod calls;
-mod mount;
+pub mod mount;
 mod table;
 mod users;
 

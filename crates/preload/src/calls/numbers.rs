@@ -6,6 +6,9 @@ pub use libc::*;
 /// Numbers from here on have no handler.
 pub const COUNT: usize = 512;
 
+/// No call's: counts rings that are refused since a thread of the kernel's would submit what nobody has looked at.
+pub const RING_WITH_THREAD: i64 = COUNT as i64 - 1;
+
 pub const SYS_io_pgetevents: i64 = 333;
 pub const SYS_cachestat: i64 = 451;
 pub const SYS_setxattrat: i64 = 463;

@@ -3,6 +3,7 @@
 //! Invariant: who drops one by closing a descriptor of the program's drops the process's locks of the file too. Who
 //! gives up one for which there was no descriptor does not.
 
+use super::mounted;
 use super::table::{HIGH_WATER, INHERITED, SENT, entry, is_inherited, notes_of};
 use crate::backend::{Handle, inside};
 use crate::handover::held;
@@ -33,6 +34,9 @@ fn release_one(handle: Handle) -> bool {
         }
         Ok(is_last)
     });
+    if released == Ok(true) {
+        mounted::closed(handle);
+    }
     released == Ok(true)
 }
 

@@ -4,7 +4,7 @@
 //! Invariant: while the LibFS knows no live map, which one load tells, calls that name no pool
 //! descriptor go to the kernel unchanged; afterwards those do that touch no live map.
 
-use super::on_descriptor;
+use super::{on_descriptor, rings};
 use crate::backend::{Failure, FileSystem, MapRequest, MoveRequest, any_maps, has_maps, inside};
 use crate::raw::{self, Arguments, error};
 use crate::{report, thread};
@@ -31,7 +31,7 @@ pub unsafe fn mmap(a: &Arguments) -> isize {
                 };
                 Ok(fs.map(handle, &request)? as isize)
             },
-            || kernel_mmap(a),
+            || rings::mapped(a, kernel_mmap(a)),
         )
     }
 }

@@ -1,11 +1,13 @@
 //! What sets up io_uring, by the names of liburing, and libaio's functions. These
 //! libraries make system calls by their own instructions, which not every dispatch sees.
 //!
-//! Invariant: without a pool the libraries' own functions run. With one liburing's say what they say on a kernel
+//! Invariant: without a pool the libraries' own functions run, and liburing's where their calls are served (see
+//! [`rings`](crate::handlers::rings)). Elsewhere on a pool these say what they say on a kernel
 //! without the call (see [`missing`](crate::handlers::others::missing)), and libaio's are the handlers of their calls. Either
 //! gives minus the error number, as is these libraries' way, or no memory for what would be returned.
 
 use crate::calls::numbers;
+use crate::handlers::rings::are_served;
 use crate::raw::{Arguments, error, pad};
 use crate::settings;
 use std::ffi::CStr;
@@ -37,7 +39,7 @@ macro_rules! missing {
             /// As the function of this name in its library.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $name($($argument: usize),*) -> isize {
-                if settings::ready() {
+                if settings::ready() && !are_served() {
                     crate::report::served(libc::$call);
                     return $result;
                 }

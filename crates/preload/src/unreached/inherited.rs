@@ -11,16 +11,14 @@
 //! * A description appends from then on only if the mount's descriptor of it has been had.
 //! * The session is not asked by a child in its parent's memory: it has become a process with memory of its own before.
 
-use crate::backend::{Failure, FileSystem, Handle, inside, mounted_number};
+use super::mounted::Wanted;
+use crate::backend::{Failure, FileSystem, Handle, inside};
 use crate::descriptors::{self, Descriptor};
-use crate::handlers::HERE;
 use crate::process::spawn;
 use crate::raw::{self, syscall};
 
 /// Descriptors that programs take for granted.
 const STANDARD: usize = 2;
-/// Words of the kernel's structure, the first of which is the kind of a file system.
-const STATUS: usize = 15;
 
 /// Replaces what can be; whether a standard descriptor could not be.
 #[cold]
@@ -37,13 +35,9 @@ pub fn replace_all() -> bool {
     is_left
 }
 
-/// How the kernel's description is to be, to be had by a path.
-struct Wanted {
-    /// With its NUL.
-    path: Vec<u8>,
-    flags: i32,
-    /// As the mount numbers it.
-    inode: u64,
+/// How the kernel's description is to be.
+struct Replacement {
+    file: Wanted,
     offset: u64,
     /// The flags that the program's description gets with it.
     appends: Option<i32>,
@@ -55,15 +49,13 @@ fn replace(descriptor: usize) -> Option<()> {
     };
     let is_standard = descriptor <= STANDARD;
     let wanted = inside(|fs| wanted(fs, handle, is_standard)).ok()??;
-    // Whatever has been put there since: nobody waits for the other end of a FIFO.
-    let careful = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_CLOEXEC;
-    let flags = wanted.flags | careful;
-    // SAFETY: a path that lives, with its NUL.
-    let opened = unsafe { syscall!(libc::SYS_openat, HERE, wanted.path.as_ptr(), flags) };
+    let opened = wanted.file.open();
     if raw::failed(opened) {
         return None;
     }
-    let done = is_wanted(opened, &wanted)
+    // SAFETY: numbers. It is where it has to be read or written then.
+    let at = unsafe { syscall!(libc::SYS_lseek, opened, wanted.offset, libc::SEEK_SET) };
+    let done = !raw::failed(at)
         && wanted
             .appends
             .is_none_or(|flags| inside(|fs| Ok(fs.set_flags(handle, flags)?)).is_ok());
@@ -74,33 +66,12 @@ fn replace(descriptor: usize) -> Option<()> {
     done.then_some(())
 }
 
-/// Whether what was opened is the mount's of that inode; it is where it has to be read or written then.
-fn is_wanted(opened: isize, wanted: &Wanted) -> bool {
-    let mut status = [0u64; STATUS];
-    // SAFETY: numbers, and as many words on the stack as the kernel's structure has, which it fills.
-    unsafe {
-        let asked = syscall!(libc::SYS_fstatfs, opened, status.as_mut_ptr());
-        let found = raw::identity_of(opened as usize);
-        !raw::failed(asked)
-            && status[0] == libc::FUSE_SUPER_MAGIC as u64
-            && found.is_some_and(|[_, inode]| inode == wanted.inode)
-            && !raw::failed(syscall!(
-                libc::SYS_lseek,
-                opened,
-                wanted.offset,
-                libc::SEEK_SET
-            ))
-            && !raw::failed(syscall!(
-                libc::SYS_fcntl,
-                opened,
-                libc::F_SETFL,
-                wanted.flags
-            ))
-    }
-}
-
 /// `None`: it has no name, or writes where others may not be kept from writing too.
-fn wanted(fs: &FileSystem, handle: Handle, is_standard: bool) -> Result<Option<Wanted>, Failure> {
+fn wanted(
+    fs: &FileSystem,
+    handle: Handle,
+    is_standard: bool,
+) -> Result<Option<Replacement>, Failure> {
     let (flags, found) = (fs.flags(handle)?, fs.stat_handle(handle)?);
     let access = flags & libc::O_ACCMODE;
     let is_directory = found.mode & libc::S_IFMT == libc::S_IFDIR;
@@ -118,12 +89,9 @@ fn wanted(fs: &FileSystem, handle: Handle, is_standard: bool) -> Result<Option<W
         appends = Some(flags | libc::O_APPEND);
         kept |= libc::O_APPEND;
     }
-    let mut path = fs.path_of(handle)?;
-    path.push(0);
-    Ok(Some(Wanted {
-        path,
-        flags: access | kept | if is_directory { libc::O_DIRECTORY } else { 0 },
-        inode: mounted_number(found.inode as u32, found.generation),
+    let flags = access | kept;
+    Ok(Some(Replacement {
+        file: Wanted::new(fs, handle, &found, flags)?,
         offset: if is_directory { 0 } else { offset },
         appends,
     }))

@@ -1,0 +1,160 @@
+//! io_uring on a pool that is mounted: beneath `arck run`, by itself, and through the mount alone, beside tmpfs. Needs root, and
+//! the kernel's FUSE.
+
+use crate::mounting::mount::{Mount, until};
+use crate::support::{Place, run, succeeded};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// What a program prints differently through a mount alone: the kernel does not move the offset of a file that it reads and
+/// writes later. What tmpfs tells, and what is told there.
+const THROUGH_MOUNT: [(&str, &str); 6] = [
+    ("567 8", "567 5"),
+    ("10", "5"),
+    (
+        "by read: 27 \"0abc4567##!.........one two\"",
+        "by read: 27 \"0abc4!#7XY..........one two\"",
+    ),
+    (
+        "appended: 30 \"0abc4567##!.........one twoend\"",
+        "appended: 30 \"0abc4!#7XY..........one twoend\"",
+    ),
+    ("cut: 12 \"0abc4567##!.\"", "cut: 12 \"0abc4!#7XY..\""),
+    ("offset: 10", "offset: 6"),
+];
+
+/// What differs from tmpfs under the library, and what becomes of the mount's descriptors.
+const ALONE: &str = "\
+a thread of the kernel's: EPERM
+without a descriptor: EINVAL
+a number for the ring: EINVAL
+register what has no name: EBADF
+behind a pipe without a name: submitted 2; 1=3 2=EBADF
+without a name: submitted 1; 1=3
+register: 0
+the program has 20 more, of the file there are 40
+only read, and written: submitted 2; 1=EBADF 2=2
+the program has 1 more, of the file there are 2
+the program has 0 more, of the file there are 0
+a child: submitted 2; 1=3 2=3
+a child: 10 \"by23kid789\"
+its parent: 10 \"by23kid789\"
+";
+
+/// A program of the library's tests.
+fn compile(name: &str, options: &[&str]) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../preload/tests/programs")
+        .join(name);
+    let program = directory.path().join("program");
+    let mut compile = Command::new("cc");
+    compile.args(["-O1", "-Wall", "-pthread", "-o"]);
+    compile.arg(&program).arg(source).args(options);
+    assert!(compile.status().expect("cc runs").success());
+    (directory, program)
+}
+
+fn on_tmpfs() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("arck-cli-")
+        .tempdir_in("/dev/shm")
+        .expect("a directory of tmpfs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Lines that differ.
+fn differences<'a>(here: &'a str, there: &'a str) -> Vec<(&'a str, &'a str)> {
+    assert_eq!(there.lines().count(), here.lines().count(), "{here}");
+    let lines = there.lines().zip(here.lines());
+    lines.filter(|(there, here)| there != here).collect()
+}
+
+#[test]
+fn submissions_are_as_on_tmpfs() {
+    let (_directory, program) = compile("submissions.c", &[]);
+    let program = program.to_str().expect("UTF-8");
+    let (host, plain) = (on_tmpfs(), on_tmpfs());
+    let beside = host.path().to_str().expect("UTF-8");
+    let command = [beside, plain.path().to_str().expect("UTF-8")];
+    let tmpfs = succeeded(&Command::new(program).args(command).output().unwrap());
+    assert!(tmpfs.lines().count() > 100, "{tmpfs}");
+    // The mount is `arck run`'s own.
+    let place = Place::made();
+    let command = [program, beside, "/arck"];
+    let own = succeeded(&run(&place.pool(), &[], &command).output().unwrap());
+    assert_eq!(differences(&own, &tmpfs), []);
+    assert_eq!(
+        succeeded(
+            &run(&place.pool(), &[], &[program, "/arck"])
+                .output()
+                .unwrap()
+        ),
+        ALONE
+    );
+    // It is there already; and what is told through it alone.
+    let mount = Mount::made("256M");
+    let at = mount.path();
+    let command = [program, beside, at.to_str().expect("UTF-8")];
+    let beneath = succeeded(&run(&mount.pool(), &[], &command).output().unwrap());
+    assert_eq!(differences(&beneath, &tmpfs), []);
+    std::fs::remove_dir_all(at.join("beneath")).unwrap();
+    for name in ["symbolic", "moved", "made"] {
+        std::fs::remove_file(at.join(name)).unwrap();
+    }
+    let alone = Command::new(program).args(&command[1..]).output().unwrap();
+    assert_eq!(differences(&succeeded(&alone), &tmpfs), THROUGH_MOUNT);
+    // The kernel ends rings, and lets go of the files that are registered with them, a moment after their process.
+    until("nothing of it is open", || {
+        Command::new("umount")
+            .arg(&at)
+            .status()
+            .is_ok_and(|status| status.success())
+    });
+}
+
+/// liburing's functions, and its instructions within the program.
+#[test]
+fn there_are_rings_where_there_is_a_mount() {
+    for library in ["-luring", "-l:liburing.a"] {
+        let (_directory, program) = compile("rings.c", &[library]);
+        let program = program.to_str().expect("UTF-8");
+        let plain = on_tmpfs();
+        let tmpfs = Command::new(program).arg(plain.path()).output().unwrap();
+        let tmpfs = succeeded(&tmpfs);
+        assert!(tmpfs.contains("io_uring_queue_init: there"), "{tmpfs}");
+        let place = Place::made();
+        let command = [program, "/arck"];
+        let beneath = succeeded(&run(&place.pool(), &[], &command).output().unwrap());
+        assert_eq!(beneath, tmpfs, "{library}");
+        let without = succeeded(
+            &run(&place.pool(), &["--no-mount"], &command)
+                .output()
+                .unwrap(),
+        );
+        assert!(without.contains("io_uring_queue_init: ENOSYS"), "{without}");
+    }
+}
+
+/// A ring that cannot be looked at is refused, and the report says so.
+#[test]
+fn a_ring_with_a_thread_is_reported() {
+    let (_directory, program) = compile("submissions.c", &[]);
+    let place = Place::made();
+    let command = [program.to_str().expect("UTF-8"), "/arck"];
+    let output = run(&place.pool(), &["--report"], &command)
+        .output()
+        .unwrap();
+    assert_eq!(text(&output), ALONE);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let lines = errors.lines().filter(|line| line.contains("SQPOLL"));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 1, "{errors}");
+    assert!(
+        lines[0].contains("io_uring_setup") && lines[0].contains("refused: EPERM"),
+        "{errors}"
+    );
+}

@@ -1,0 +1,158 @@
+//! Entries that the kernel serves, on files of the pool: by the mount's descriptors of them.
+//!
+//! These are the ones that wait for something of the kernel's, or use what it keeps: those behind others in a chain, drained
+//! ones, registered buffers, buffers that are chosen, splices, direct descriptors.
+//!
+//! # Invariants
+//! * A placeholder never gets to the kernel where a file is read or written: what has no name, or cannot be opened anew, is an
+//!   error.
+//! * The mount's descriptor has an offset of its own, which is put where the library's is before it is used.
+
+use super::here;
+use crate::backend::{Handle, inside};
+use crate::descriptors::{Descriptor, lookup, mounted};
+use crate::raw::{self, error, pad, syscall};
+use crate::rings::entry::{self, Entry};
+use crate::unreached;
+use crate::{directory, memory};
+
+/// The entry as the kernel gets it.
+///
+/// # Safety
+/// The entry is the program's, with what it points to.
+pub unsafe fn translate(entry: &Entry) -> Entry {
+    // SAFETY: the caller's promise.
+    match unsafe { translated(entry) } {
+        Ok(entry) => entry,
+        Err(error) => entry.done(error),
+    }
+}
+
+unsafe fn translated(entry: &Entry) -> Result<Entry, isize> {
+    let mut changed = *entry;
+    let is_registered = entry.flags & entry::REGISTERED != 0;
+    match entry.operation {
+        entry::SPLICE => {
+            if entry.how & entry::FROM_REGISTERED == 0 {
+                changed.other = file(entry.other, entry.address)? as u32;
+            }
+            if !is_registered {
+                changed.descriptor = file(entry.descriptor as u32, entry.offset)? as i32;
+            }
+        }
+        _ if is_registered => {}
+        entry::READ
+        | entry::READV
+        | entry::WRITE
+        | entry::WRITEV
+        | entry::READ_FIXED
+        | entry::WRITE_FIXED
+        | entry::READV_FIXED
+        | entry::WRITEV_FIXED => {
+            changed.descriptor = file(entry.descriptor as u32, entry.offset)? as i32;
+        }
+        entry::FSYNC if here::is_refused(entry) => {}
+        entry::FSYNC => {
+            let mounted = file(entry.descriptor as u32, 0)? as i32;
+            if mounted != entry.descriptor {
+                // SAFETY: a number.
+                let synced = unsafe { here::sync(entry.descriptor(), entry.how) };
+                if raw::failed(synced) {
+                    return Err(synced);
+                }
+            }
+            changed.descriptor = mounted;
+        }
+        entry::SYNC_FILE_RANGE
+        | entry::FALLOCATE
+        | entry::FADVISE
+        | entry::FTRUNCATE
+        | entry::FSETXATTR
+        | entry::FGETXATTR => {
+            changed.descriptor = file(entry.descriptor as u32, 0)? as i32;
+        }
+        entry::CLOSE if entry.other == 0 => return close(entry),
+        entry::OPENAT
+        | entry::OPENAT2
+        | entry::STATX
+        | entry::UNLINKAT
+        | entry::MKDIRAT
+        | entry::RENAMEAT
+        | entry::LINKAT => {
+            changed.descriptor = beginning(entry.directory(), entry.address)? as i32;
+            if matches!(entry.operation, entry::RENAMEAT | entry::LINKAT) {
+                let second = entry.length as i32 as isize as usize;
+                changed.length = beginning(second, entry.offset)? as u32;
+            }
+        }
+        entry::SYMLINKAT => {
+            changed.descriptor = beginning(entry.directory(), entry.offset)? as i32;
+        }
+        _ => {}
+    }
+    Ok(changed)
+}
+
+/// The mount's descriptor in place of one of the pool's.
+fn of(handle: Handle) -> Result<usize, isize> {
+    let mounted = unreached::mounted::of(handle);
+    match raw::failed(mounted) {
+        // As of what has no name any more.
+        true if mounted == error(libc::ENOENT) => Err(error(libc::EBADF)),
+        true => Err(mounted),
+        false => Ok(mounted as usize),
+    }
+}
+
+fn file(descriptor: u32, position: u64) -> Result<usize, isize> {
+    let descriptor = descriptor as usize;
+    match lookup(descriptor) {
+        Descriptor::Kernel => Ok(descriptor),
+        // One that was put there before.
+        Descriptor::Error(_) if mounted::is_one(descriptor) => Ok(descriptor),
+        Descriptor::Error(error) => Err(error),
+        Descriptor::Pool(handle) => {
+            let mounted = of(handle)?;
+            if position == u64::MAX
+                && let Ok(at) = inside(|fs| Ok(fs.seek(handle, 0, libc::SEEK_CUR)?))
+            {
+                // SAFETY: numbers.
+                unsafe { syscall!(libc::SYS_lseek, mounted, at, libc::SEEK_SET) };
+            }
+            Ok(mounted)
+        }
+    }
+}
+
+/// Where a path begins, as the kernel gets it.
+fn beginning(directory: usize, path: u64) -> Result<usize, isize> {
+    if memory::byte(path as usize) == Some(b'/') {
+        return Ok(directory);
+    }
+    if directory as i32 != libc::AT_FDCWD {
+        return Ok(file(directory as u32, 0)? as i32 as isize as usize);
+    }
+    match directory::current() {
+        Some(handle) => of(handle?),
+        None => Ok(directory),
+    }
+}
+
+/// The library's side is closed at once, and the mount's descriptor, if there is one, by the kernel, after what was asked for
+/// before.
+fn close(entry: &Entry) -> Result<Entry, isize> {
+    let Descriptor::Pool(handle) = lookup(entry.descriptor()) else {
+        return Ok(*entry);
+    };
+    let (closed, last) = mounted::give(handle, || {
+        // SAFETY: a number.
+        unsafe { super::super::control::close(&pad([entry.descriptor()])) }
+    });
+    match last {
+        Some(last) => Ok(Entry {
+            descriptor: last as i32,
+            ..*entry
+        }),
+        None => Err(closed),
+    }
+}

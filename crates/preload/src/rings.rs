@@ -1,0 +1,258 @@
+//! The program's rings: where it has their memory, and what has become of each.
+//!
+//! # Invariants
+//! * A ring is known by the identity of its descriptor's file: whoever closes it, or puts something else at its number, has
+//!   told nobody. Nothing of it is kept open here, not even its memory.
+//! * What is read in its memory is guarded: the program may have taken it away, or put anything there. It cannot be sent
+//!   where the program could not go by itself.
+//! * One thread at a time looks at a ring's entries and submits them. What a handler of signals submits on top of that goes to
+//!   the kernel as it is.
+
+pub mod entry;
+
+use crate::memory;
+use crate::raw::{self, syscall};
+use crate::thread;
+use entry::{
+    BEGINS_DISABLED, COUNTERS_ALSO_AT, COUNTERS_AT, ENTRIES_AT, Entry, LARGE_ENTRIES, NO_ARRAY,
+    ONE_SUBMITS, OWN_MEMORY, POLLS_FILES, Parameters,
+};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Rings of a process that are known at once.
+const RINGS: usize = 1024;
+
+pub struct Ring {
+    /// Device and inode number of its file; zeroes: nobody's.
+    identity: [AtomicU64; 2],
+    /// The number that it was given.
+    number: AtomicUsize,
+    flags: AtomicU32,
+    count: AtomicU32,
+    head: AtomicU32,
+    tail: AtomicU32,
+    array: AtomicU32,
+    /// Addresses in the program's memory; 0: not known.
+    counters: AtomicUsize,
+    entries: AtomicUsize,
+    is_disabled: AtomicBool,
+    by_mount: AtomicBool,
+    /// Who may submit, where one thread alone may: the address of its block.
+    submitter: AtomicUsize,
+    /// Who looks at it.
+    holder: AtomicUsize,
+}
+
+static ALL: [Ring; RINGS] = [const {
+    Ring {
+        identity: [const { AtomicU64::new(0) }; 2],
+        number: AtomicUsize::new(0),
+        flags: AtomicU32::new(0),
+        count: AtomicU32::new(0),
+        head: AtomicU32::new(0),
+        tail: AtomicU32::new(0),
+        array: AtomicU32::new(0),
+        counters: AtomicUsize::new(0),
+        entries: AtomicUsize::new(0),
+        is_disabled: AtomicBool::new(false),
+        by_mount: AtomicBool::new(false),
+        submitter: AtomicUsize::new(0),
+        holder: AtomicUsize::new(0),
+    }
+}; RINGS];
+/// One above the last that was ever taken.
+static HIGH: AtomicUsize = AtomicUsize::new(0);
+
+const ORDER: Ordering = Ordering::SeqCst;
+
+/// This thread, for as long as it lives.
+fn this_thread() -> usize {
+    std::ptr::from_ref(thread::current()) as usize
+}
+
+/// Notes a ring that was just set up. False: there are too many.
+pub fn add(number: usize, parameters: &Parameters) -> bool {
+    let Some(identity) = raw::identity_of(number) else {
+        return false;
+    };
+    // What had the number before is closed.
+    let same = ALL[..HIGH.load(ORDER)]
+        .iter()
+        .find(|ring| ring.identity[1].load(ORDER) != 0 && ring.number.load(ORDER) == number);
+    if let Some(ring) = same {
+        ring.identity[1].store(0, ORDER);
+    }
+    let free = ALL.iter().enumerate().find(|(_, ring)| {
+        ring.identity[1]
+            .compare_exchange(0, u64::MAX, ORDER, ORDER)
+            .is_ok()
+    });
+    let free = free.or_else(|| reclaim().map(|index| (index, &ALL[index])));
+    let Some((index, ring)) = free else {
+        return false;
+    };
+    let (flags, given) = (parameters.flags, &parameters.submission);
+    ring.number.store(number, ORDER);
+    ring.flags.store(flags, ORDER);
+    ring.count.store(parameters.submissions, ORDER);
+    ring.head.store(given.head, ORDER);
+    ring.tail.store(given.tail, ORDER);
+    ring.array.store(given.array, ORDER);
+    let own = |address: u64| match flags & OWN_MEMORY {
+        0 => 0,
+        _ => address as usize,
+    };
+    ring.counters
+        .store(own(parameters.completion.address), ORDER);
+    ring.entries.store(own(given.address), ORDER);
+    ring.is_disabled.store(flags & BEGINS_DISABLED != 0, ORDER);
+    ring.by_mount.store(flags & POLLS_FILES != 0, ORDER);
+    ring.submitter.store(this_thread(), ORDER);
+    ring.holder.store(0, ORDER);
+    ring.identity[0].store(identity[0], ORDER);
+    ring.identity[1].store(identity[1], ORDER);
+    HIGH.fetch_max(index + 1, ORDER);
+    true
+}
+
+/// A ring whose number is another file's by now, for another one.
+#[cold]
+fn reclaim() -> Option<usize> {
+    ALL.iter().position(|ring| {
+        let [device, inode] = [0, 1].map(|word: usize| ring.identity[word].load(ORDER));
+        let is_there = raw::identity_of(ring.number.load(ORDER)) == Some([device, inode]);
+        !is_there
+            && ring.identity[1]
+                .compare_exchange(inode, u64::MAX, ORDER, ORDER)
+                .is_ok()
+    })
+}
+
+/// Whether there may be any.
+#[inline(always)]
+pub fn any() -> bool {
+    HIGH.load(Ordering::Relaxed) != 0
+}
+
+/// The ring that a descriptor is of.
+pub fn of(descriptor: usize) -> Option<&'static Ring> {
+    if !any() {
+        return None;
+    }
+    let [device, inode] = raw::identity_of(descriptor)?;
+    ALL[..HIGH.load(ORDER)].iter().find(|ring| {
+        ring.identity[1].load(ORDER) == inode && ring.identity[0].load(ORDER) == device
+    })
+}
+
+/// A part of a descriptor was mapped.
+#[cold]
+pub fn mapped(descriptor: usize, offset: u64, address: usize) {
+    let Some(ring) = of(descriptor) else {
+        return;
+    };
+    match offset {
+        COUNTERS_AT | COUNTERS_ALSO_AT => ring.counters.store(address, ORDER),
+        ENTRIES_AT => ring.entries.store(address, ORDER),
+        _ => {}
+    }
+}
+
+/// In a forked child, where no other thread looks at any.
+pub fn forked() {
+    for ring in &ALL[..HIGH.load(ORDER)] {
+        ring.holder.store(0, ORDER);
+    }
+}
+
+/// While a thread looks at a ring.
+pub struct Held(&'static Ring);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.holder.store(0, ORDER);
+    }
+}
+
+impl Ring {
+    /// Waits for other threads; `None` for a handler of signals in between.
+    pub fn hold(&'static self) -> Option<Held> {
+        let this = this_thread();
+        loop {
+            match self.holder.compare_exchange(0, this, ORDER, ORDER) {
+                Ok(_) => return Some(Held(self)),
+                Err(holder) if holder == this => return None,
+                // SAFETY: no arguments.
+                Err(_) => unsafe { syscall!(libc::SYS_sched_yield) },
+            };
+        }
+    }
+
+    /// Whether the kernel lets this thread submit, so that what is done ahead of it is not refused afterwards.
+    pub fn takes_entries(&self) -> bool {
+        let flags = self.flags.load(ORDER);
+        let may = flags & ONE_SUBMITS == 0 || self.submitter.load(ORDER) == this_thread();
+        may && !self.is_disabled.load(ORDER)
+    }
+
+    /// It takes entries from now on.
+    pub fn enable(&self) {
+        if self.is_disabled.load(ORDER) {
+            self.submitter.store(this_thread(), ORDER);
+            self.is_disabled.store(false, ORDER);
+        }
+    }
+
+    /// Whether nothing is done here for it: its entries wait for each other, or not all are allowed.
+    pub fn is_by_mount(&self) -> bool {
+        self.by_mount.load(ORDER)
+    }
+
+    pub fn only_by_mount(&self) {
+        self.by_mount.store(true, ORDER);
+    }
+
+    fn counter(&self, offset: &AtomicU32) -> Option<u32> {
+        let at = self.counters.load(ORDER);
+        // SAFETY: a number.
+        (at != 0).then(|| unsafe { memory::copy_in(at + offset.load(ORDER) as usize) }.ok())?
+    }
+
+    /// How many entries have been taken, ever.
+    pub fn taken(&self) -> Option<u32> {
+        self.counter(&self.head)
+    }
+
+    /// Addresses of the entries that the kernel takes next, so many at most.
+    pub fn next(&self, most: u32) -> impl Iterator<Item = usize> + '_ {
+        let counters = self.taken().zip(self.counter(&self.tail));
+        fence(Ordering::Acquire);
+        let (head, tail) = counters.unwrap_or((0, 0));
+        let (all, flags) = (self.count.load(ORDER), self.flags.load(ORDER));
+        let entries = self.entries.load(ORDER);
+        let count = match entries {
+            0 => 0,
+            _ => tail.wrapping_sub(head).min(all).min(most),
+        };
+        let array = self.counters.load(ORDER) + self.array.load(ORDER) as usize;
+        let shift = if flags & LARGE_ENTRIES == 0 { 6 } else { 7 };
+        (0..count).map_while(move |step| {
+            let mut index = head.wrapping_add(step) % all;
+            if flags & NO_ARRAY == 0 {
+                // SAFETY: a number. One that is too large is left out by the kernel, as by who reads it.
+                index =
+                    unsafe { memory::copy_in(array + index as usize * size_of::<u32>()) }.ok()?;
+            }
+            Some(match index < all {
+                true => entries + ((index as usize) << shift),
+                false => 0,
+            })
+        })
+    }
+}
+
+/// The entry at an address.
+pub fn read(at: usize) -> Option<Entry> {
+    // SAFETY: numbers.
+    unsafe { memory::copy_in(at) }.ok()
+}
