@@ -39,6 +39,7 @@ the program has 0 more, of the file there are 0
 a child: submitted 2; 1=3 2=3
 a child: 10 \"by23kid789\"
 its parent: 10 \"by23kid789\"
+told: many
 ";
 
 /// A program of the library's tests.

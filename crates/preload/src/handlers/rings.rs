@@ -165,8 +165,7 @@ pub unsafe fn enter(a: &Arguments) -> isize {
         let replaced = unsafe { look(ring, a[0] as u32 as usize, most) };
         if !replaced.is_empty() {
             // SAFETY: no pointers.
-            let taken =
-                unsafe { syscall!(NUMBER, a[0], most, 0, flags & !(WAITS | HAS_STRUCTURE)) };
+            let taken = unsafe { syscall!(NUMBER, a[0], most, 0, 0) };
             replaced.restore(ring);
             drop(held);
             if taken == most as isize && flags & WAITS != 0 {

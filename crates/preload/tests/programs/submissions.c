@@ -339,6 +339,13 @@ static void names(struct ring *ring, const char *here, const char *host) {
     submit("close", ring, 2);
     said("lowest", open(name, O_RDONLY) - file);
     close(file);
+    // Numbers that a ring has closed are given again, whosever they were.
+    int hosts = open(host, O_RDONLY | O_DIRECTORY), above = open(name, O_RDONLY);
+    entry(ring, IORING_OP_CLOSE, hosts, 0, 0, 0);
+    submit("close of the host's", ring, 1);
+    int next = open(name, O_RDONLY);
+    said("lowest", next - hosts);
+    close(next), close(above);
     entry(ring, IORING_OP_STATX, AT_FDCWD, name, STATX_BASIC_STATS, (uintptr_t)&status);
     submit("statx", ring, 1);
     printf("mode %o size %ld\n", status.stx_mode, (long)status.stx_size);
@@ -758,10 +765,73 @@ static void alone(const char *here) {
     end(&ring);
 }
 
+// Whatever is submitted, and whatever becomes of the ring's memory meanwhile: the program lives.
+static void random_entries(const char *here) {
+    static const int operations[] = {1,  2,  3,  4,  5,  8,  17, 18, 19, 20, 21, 22, 23, 24, 28, 30, 33,
+                                     35, 36, 37, 38, 39, 41, 42, 43, 44, 55, 58, 59, 0,  99, 255};
+    static char memory[8192], given[4096];
+    struct ring ring;
+    srandom(7);
+    char *name = path(here, "random");
+    long told = 0;
+    for (int round = 0; round < 40; round++) {
+        // What is read into it is another name.
+        strcpy(given, name);
+        if (chdir(here))
+            perror(here);
+        // What has been made in its place.
+        if (unlink(name))
+            rmdir(name);
+        begin(&ring, round & 1 ? IORING_SETUP_SUBMIT_ALL : 0);
+        int files[] = {make(name, "0123456789"), open(here, O_RDONLY | O_DIRECTORY), AT_FDCWD, -1, 77, 1 << 20, 1 << 30};
+        int *registered = files;
+        if (round & 2)
+            own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)registered, 1, 0, 0);
+        const uint64_t addresses[] = {(uintptr_t)given, (uintptr_t)memory, 0, 8, 1ull << 63, (uintptr_t)"x", ~0ull};
+        for (int i = 0; i < 400; i++) {
+            int some = 1 + random() % 6;
+            for (int j = 0; j < some; j++) {
+                struct io_uring_sqe *one =
+                    entry(&ring, operations[random() % 32], files[random() % 7], (void *)addresses[random() % 7],
+                          random() % 3 ? random() % 5000 : random() * 2, random() % 2 ? random() % 20 : addresses[random() % 7]);
+                one->flags = random() % 3 ? 0 : random();
+                one->rw_flags = random() % 3 ? 0 : random() % 5000;
+                one->buf_index = random() % 8 ? 0 : random();
+                one->personality = random() % 16 ? 0 : random();
+                one->file_index = random() % 4 ? 0 : random() % 40;
+                one->addr3 = addresses[random() % 7];
+                if (one->opcode == IORING_OP_CLOSE)
+                    one->fd = files[0];
+                if (random() % 50 == 0)
+                    at(&ring, ring.given.sq_off.array)[random() % ENTRIES] = random();
+            }
+            own(SYS_io_uring_enter, ring.number, some, 0, IORING_ENTER_GETEVENTS, 0, 0);
+            struct told room[8 * ENTRIES];
+            told += take(&ring, room);
+            // What is left, since one before was refused.
+            unsigned *head = at(&ring, ring.given.sq_off.head), *tail = at(&ring, ring.given.sq_off.tail);
+            for (int k = 0; k < 8 && *head != *tail; k++)
+                own(SYS_io_uring_enter, ring.number, *tail - *head, 0, 0, 0, 0);
+            if (random() % 64 == 0)
+                __atomic_store_n(tail, *head, __ATOMIC_RELEASE);
+        }
+        if (round % 8 == 7) {
+            entry(&ring, IORING_OP_READ, files[0], memory, 5, 0);
+            munmap(round & 8 ? (void *)ring.entries : (void *)ring.counters, 4096);
+            own(SYS_io_uring_enter, ring.number, 1, 0, 0, 0, 0);
+        }
+        end(&ring);
+        close(files[0]), close(files[1]);
+        chdir("/");
+    }
+    printf("told: %s\n", told > 1000 ? "many" : of(told));
+}
+
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (count == 2) {
         alone(words[1]);
+        random_entries(words[1]);
         return 0;
     }
     const char *host = words[1], *here = words[2];

@@ -10,7 +10,7 @@
 
 use super::here;
 use crate::backend::{Handle, inside};
-use crate::descriptors::{Descriptor, lookup, mounted};
+use crate::descriptors::{self, Descriptor, lookup, mounted};
 use crate::raw::{self, error, pad, syscall};
 use crate::rings::entry::{self, Entry};
 use crate::unreached;
@@ -142,6 +142,8 @@ fn beginning(directory: usize, path: u64) -> Result<usize, isize> {
 /// before.
 fn close(entry: &Entry) -> Result<Entry, isize> {
     let Descriptor::Pool(handle) = lookup(entry.descriptor()) else {
+        // Its number is free from then on.
+        descriptors::kernel_closed(entry.descriptor());
         return Ok(*entry);
     };
     let (closed, last) = mounted::give(handle, || {
