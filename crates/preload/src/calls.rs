@@ -368,7 +368,7 @@ calls! {
     SYS_io_uring_enter "io_uring_enter" => rings::enter,
         served "as io_uring_setup";
     SYS_io_uring_register "io_uring_register" => rings::register,
-        served "as io_uring_setup: registered files are the mount's descriptors; IORING_REGISTER_RING_FDS and IORING_REGISTER_RESIZE_RINGS are EINVAL";
+        served "as io_uring_setup; IORING_REGISTER_RING_FDS and IORING_REGISTER_RESIZE_RINGS are EINVAL";
     SYS_io_setup "io_setup" => asynchronous::setup,
         served "requests on the pool are done while they are submitted, as on tmpfs; completions are the kernel's, in order with those of other files";
     SYS_io_destroy "io_destroy" => asynchronous::destroy,

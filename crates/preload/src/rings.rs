@@ -10,6 +10,8 @@
 
 pub mod entry;
 
+use crate::backend::Handle;
+use crate::descriptors::references;
 use crate::memory;
 use crate::raw::{self, syscall};
 use crate::thread;
@@ -17,6 +19,8 @@ use entry::{
     BEGINS_DISABLED, COUNTERS_ALSO_AT, COUNTERS_AT, ENTRIES_AT, Entry, LARGE_ENTRIES, NO_ARRAY,
     ONE_SUBMITS, OWN_MEMORY, POLLS_FILES, Parameters,
 };
+use std::num::NonZeroU64;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Rings of a process that are known at once.
@@ -41,6 +45,8 @@ pub struct Ring {
     submitter: AtomicUsize,
     /// Who looks at it.
     holder: AtomicUsize,
+    /// What its registered files are to the library: handles, each of which a reference is kept of; 0 for what is not the pool's.
+    files: Mutex<Vec<u64>>,
 }
 
 static ALL: [Ring; RINGS] = [const {
@@ -58,6 +64,7 @@ static ALL: [Ring; RINGS] = [const {
         by_mount: AtomicBool::new(false),
         submitter: AtomicUsize::new(0),
         holder: AtomicUsize::new(0),
+        files: Mutex::new(Vec::new()),
     }
 }; RINGS];
 /// One above the last that was ever taken.
@@ -80,7 +87,7 @@ pub fn add(number: usize, parameters: &Parameters) -> bool {
         .iter()
         .find(|ring| ring.identity[1].load(ORDER) != 0 && ring.number.load(ORDER) == number);
     if let Some(ring) = same {
-        ring.identity[1].store(0, ORDER);
+        ring.forget();
     }
     let free = ALL.iter().enumerate().find(|(_, ring)| {
         ring.identity[1]
@@ -91,6 +98,7 @@ pub fn add(number: usize, parameters: &Parameters) -> bool {
     let Some((index, ring)) = free else {
         return false;
     };
+    ring.let_go_of_files();
     let (flags, given) = (parameters.flags, &parameters.submission);
     ring.number.store(number, ORDER);
     ring.flags.store(flags, ORDER);
@@ -158,11 +166,39 @@ pub fn mapped(descriptor: usize, offset: u64, address: usize) {
     }
 }
 
-/// In a forked child, where no other thread looks at any.
+/// A number of the program's was closed that was not the pool's.
+#[inline(always)]
+pub fn closed(number: usize) {
+    if any() {
+        forget_closed(number);
+    }
+}
+
+#[cold]
+fn forget_closed(number: usize) {
+    let was = |ring: &&Ring| ring.identity[1].load(ORDER) != 0 && ring.number.load(ORDER) == number;
+    if let Some(ring) = ALL[..HIGH.load(ORDER)].iter().find(was) {
+        ring.forget();
+    }
+}
+
+/// Handles mean nothing any more: the process was forked, where no other thread looks at any ring, or has left its session.
 pub fn forked() {
     for ring in &ALL[..HIGH.load(ORDER)] {
         ring.holder.store(0, ORDER);
+        // References are the session's, which is not this process's any more.
+        match ring.files.try_lock() {
+            Ok(mut files) => files.clear(),
+            Err(_) => ring.identity[1].store(0, ORDER),
+        }
     }
+}
+
+/// What is registered with any ring may be something else by now.
+pub fn unsure_of_files() {
+    ALL[..HIGH.load(ORDER)]
+        .iter()
+        .for_each(Ring::let_go_of_files);
 }
 
 /// While a thread looks at a ring.
@@ -175,6 +211,54 @@ impl Drop for Held {
 }
 
 impl Ring {
+    fn forget(&self) {
+        self.identity[1].store(0, ORDER);
+        self.let_go_of_files();
+    }
+
+    /// Nobody holds the list for long, and no handler of signals comes in between. `None` in a process that was forked while
+    /// another thread of its parent's was at it.
+    fn with_files<R>(&self, use_them: impl FnOnce(&mut Vec<u64>) -> R) -> Option<R> {
+        const PATIENCE: u32 = 100_000;
+        let _inside = thread::enter();
+        for _ in 0..PATIENCE {
+            if let Ok(mut files) = self.files.try_lock() {
+                return Some(use_them(&mut files));
+            }
+            // SAFETY: no arguments.
+            unsafe { syscall!(libc::SYS_sched_yield) };
+        }
+        None
+    }
+
+    /// The description behind a registered file, if it is the pool's.
+    pub fn file(&self, place: usize) -> Option<Handle> {
+        let value = self.with_files(|files| files.get(place).copied())??;
+        NonZeroU64::new(value).map(Handle)
+    }
+
+    /// Registered files from a place on are these, of each of which a reference is handed over.
+    pub fn put_files(&self, place: usize, handles: &[u64]) {
+        let end = place + handles.len();
+        let before = self.with_files(|files| {
+            if files.len() < end && handles.iter().any(|handle| *handle != 0) {
+                files.resize(end, 0);
+            }
+            let there = files.get_mut(place..).unwrap_or_default();
+            let mut before = Vec::new();
+            for (there, handle) in there.iter_mut().zip(handles) {
+                before.push(std::mem::replace(there, *handle));
+            }
+            before
+        });
+        // Where it is being used, nothing is known of them: they are the mount's.
+        give_up_all(before.unwrap_or_else(|| handles.to_vec()));
+    }
+
+    pub fn let_go_of_files(&self) {
+        give_up_all(self.with_files(std::mem::take).unwrap_or_default());
+    }
+
     /// Waits for other threads; `None` for a handler of signals in between.
     pub fn hold(&'static self) -> Option<Held> {
         let this = this_thread();
@@ -248,6 +332,12 @@ impl Ring {
                 false => 0,
             })
         })
+    }
+}
+
+fn give_up_all(handles: Vec<u64>) {
+    for handle in handles.into_iter().filter_map(NonZeroU64::new) {
+        references::give_up(Handle(handle));
     }
 }
 

@@ -34,11 +34,14 @@ without a name: submitted 1; 1=3
 register: 0
 the program has 20 more, of the file there are 40
 only read, and written: submitted 2; 1=EBADF 2=2
-the program has 1 more, of the file there are 2
-the program has 0 more, of the file there are 0
+the program has 1 more, of the file there are 21
+the program has 0 more, of the file there are 20
+unregistered: of the file there are 1
 a child: submitted 2; 1=3 2=3
 a child: 10 \"by23kid789\"
 its parent: 10 \"by23kid789\"
+closed: of the file there are 1
+the ring too: of the file there are 0
 told: many
 ";
 

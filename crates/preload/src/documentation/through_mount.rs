@@ -39,6 +39,14 @@ pub const THROUGH_MOUNT: &[(&str, &str)] = &[
         "mmap",
         "works; when others see what is written is in [mount.md](mount.md#what-is-coherent-and-what-is-not)",
     ),
+    (
+        "io_uring_enter",
+        "works; a request without an offset (-1) does not move that of the description",
+    ),
+    (
+        "io_submit",
+        "works; of what has become longer by others it does not read what is new before the size was asked for",
+    ),
     ("bind connect", "works; meets programs of the mount alone"),
     (
         "execve execveat",

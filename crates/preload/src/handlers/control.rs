@@ -6,7 +6,7 @@ use crate::backend::{Attributes, Errno, Failure, Handle, inside, minus};
 use crate::descriptors::replacements::Count;
 use crate::descriptors::{self, Descriptor, is_pool, is_reserved, lookup, replacements};
 use crate::raw::{self, Arguments, blocking, error, syscall};
-use crate::{lock_files, memory, process, report, settings, thread};
+use crate::{lock_files, memory, process, report, rings, settings, thread};
 use std::sync::atomic::Ordering;
 
 /// # Safety
@@ -24,6 +24,7 @@ pub unsafe fn close(a: &Arguments) -> isize {
     let result = unsafe { syscall!(libc::SYS_close, descriptor) };
     if result == 0 {
         descriptors::kernel_closed(descriptor);
+        rings::closed(descriptor);
     }
     result
 }

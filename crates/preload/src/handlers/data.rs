@@ -1,9 +1,9 @@
 //! Calls that read, write and size files by descriptor.
 
-use super::{HERE, memory, memory_later, memory_mut, mount_point, on_descriptor, on_path};
+use super::{HERE, memory, memory_later, memory_mut, mount_point, on_descriptor, on_path, outside};
 use crate::backend::{Errno, Failure, FileSystem, Handle, any_maps, inside};
 use crate::memory as program;
-use crate::raw::{self, Arguments, blocking, syscall};
+use crate::raw::{self, Arguments, blocking, error, syscall};
 use std::mem::MaybeUninit;
 
 /// The most bytes one call moves, as in the kernel.
@@ -242,21 +242,25 @@ pub unsafe fn preadv2(a: &Arguments) -> isize {
         on_descriptor(
             libc::SYS_preadv2,
             a[0],
-            |fs, handle| {
-                let from = if a[3] == usize::MAX {
-                    None
-                } else {
-                    Some(position(a[3])?)
-                };
-                if fs.flags(handle)? & libc::O_ACCMODE & libc::O_WRONLY != 0 {
-                    return Err(Failure::Errno(Errno::BADF));
-                }
-                check_flags(a[5])?;
-                read_vector(fs, handle, a, from)
-            },
+            |fs, handle| read_flagged(fs, handle, a),
             || raw::call(libc::SYS_preadv2 as usize, a),
         )
     }
+}
+
+#[inline(always)]
+unsafe fn read_flagged(fs: &FileSystem, handle: Handle, a: &Arguments) -> Result<isize, Failure> {
+    let from = if a[3] == usize::MAX {
+        None
+    } else {
+        Some(position(a[3])?)
+    };
+    if fs.flags(handle)? & libc::O_ACCMODE & libc::O_WRONLY != 0 {
+        return Err(Failure::Errno(Errno::BADF));
+    }
+    check_flags(a[5])?;
+    // SAFETY: the caller's promise.
+    unsafe { read_vector(fs, handle, a, from) }
 }
 
 pub unsafe fn pwritev2(a: &Arguments) -> isize {
@@ -265,26 +269,48 @@ pub unsafe fn pwritev2(a: &Arguments) -> isize {
         on_descriptor(
             libc::SYS_pwritev2,
             a[0],
-            |fs, handle| {
-                let from = if a[3] == usize::MAX {
-                    None
-                } else {
-                    Some(position(a[3])?)
-                };
-                let mode = fs.flags(handle)? & libc::O_ACCMODE;
-                if mode == libc::O_RDONLY || mode == libc::O_ACCMODE {
-                    return Err(Failure::Errno(Errno::BADF));
-                }
-                let append = check_flags(a[5])?;
-                let result = write_vector(fs, handle, a, from, append)?;
-                if a[5] as i32 & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
-                    fs.sync(handle)?;
-                }
-                Ok(result)
-            },
+            |fs, handle| write_flagged(fs, handle, a),
             || raw::call(libc::SYS_pwritev2 as usize, a),
         )
     }
+}
+
+#[inline(always)]
+unsafe fn write_flagged(fs: &FileSystem, handle: Handle, a: &Arguments) -> Result<isize, Failure> {
+    let from = if a[3] == usize::MAX {
+        None
+    } else {
+        Some(position(a[3])?)
+    };
+    let mode = fs.flags(handle)? & libc::O_ACCMODE;
+    if mode == libc::O_RDONLY || mode == libc::O_ACCMODE {
+        return Err(Failure::Errno(Errno::BADF));
+    }
+    let append = check_flags(a[5])?;
+    // SAFETY: the caller's promise.
+    let result = unsafe { write_vector(fs, handle, a, from, append) }?;
+    if a[5] as i32 & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+        fs.sync(handle)?;
+    }
+    Ok(result)
+}
+
+/// `preadv2`, or `pwritev2`, of a description without a number.
+pub unsafe fn transfer_of(handle: Handle, a: &Arguments, writes: bool) -> isize {
+    // SAFETY: the program's buffers.
+    let result = inside(|fs| unsafe {
+        match writes {
+            true => write_flagged(fs, handle, a),
+            false => read_flagged(fs, handle, a),
+        }
+    });
+    result.unwrap_or_else(|failure| outside(failure, |_| error(libc::EIO)))
+}
+
+/// `fsync` of one.
+pub fn sync_of(handle: Handle) -> isize {
+    let result = inside(|fs| Ok(fs.sync(handle).map(|()| 0)?));
+    result.unwrap_or_else(|failure| outside(failure, |_| error(libc::EIO)))
 }
 
 pub unsafe fn preadv(a: &Arguments) -> isize {

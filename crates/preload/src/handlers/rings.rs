@@ -274,7 +274,7 @@ unsafe fn look(ring: &Ring, number: usize, most: u32) -> AllReplaced {
             ring.only_by_mount();
         }
         // SAFETY: the program's entry.
-        let (after, next) = unsafe { become_of(&entry, chain, ring.is_by_mount(), number) };
+        let (after, next) = unsafe { become_of(&entry, chain, ring, number) };
         chain = match entry.flags & (LINK | HARD_LINK) {
             0 => Chain::Outside,
             _ => next,
@@ -292,16 +292,18 @@ unsafe fn look(ring: &Ring, number: usize, most: u32) -> AllReplaced {
 }
 
 /// What the kernel gets for an entry, and what that is to the next one in its chain.
-unsafe fn become_of(entry: &Entry, chain: Chain, by_mount: bool, ring: usize) -> (Entry, Chain) {
+unsafe fn become_of(entry: &Entry, chain: Chain, ring: &Ring, number: usize) -> (Entry, Chain) {
     if chain == Chain::Failed {
         return (entry.done(error(libc::ECANCELED)), Chain::Failed);
     }
     let plain = LINK | HARD_LINK | entry::ASYNCHRONOUS | entry::SKIPS_SUCCESS;
-    let here =
-        chain != Chain::Kernels && !by_mount && entry.flags & !plain == 0 && entry.personality == 0;
+    let here = chain != Chain::Kernels
+        && !ring.is_by_mount()
+        && entry.flags & !plain == 0
+        && entry.personality == 0;
     // SAFETY: the program's entry.
     unsafe {
-        if here && let Some(done) = here::perform(entry, ring) {
+        if here && let Some(done) = here::perform(entry, ring, number) {
             report::served(libc::SYS_io_uring_enter);
             let next = match done.has_failed && entry.flags & HARD_LINK == 0 {
                 true => Chain::Failed,
@@ -309,7 +311,8 @@ unsafe fn become_of(entry: &Entry, chain: Chain, by_mount: bool, ring: usize) ->
             };
             return (entry.done(done.result), next);
         }
-        (by_mount::translate(entry), Chain::Kernels)
+        files::before_kernel(ring, entry);
+        (by_mount::translate(entry, ring), Chain::Kernels)
     }
 }
 

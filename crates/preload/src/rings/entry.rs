@@ -29,6 +29,7 @@ pub const FSYNC: u8 = 3;
 pub const READ_FIXED: u8 = 4;
 pub const WRITE_FIXED: u8 = 5;
 pub const SYNC_FILE_RANGE: u8 = 8;
+pub const ACCEPT: u8 = 13;
 pub const FALLOCATE: u8 = 17;
 pub const OPENAT: u8 = 18;
 pub const CLOSE: u8 = 19;
@@ -44,13 +45,16 @@ pub const UNLINKAT: u8 = 36;
 pub const MKDIRAT: u8 = 37;
 pub const SYMLINKAT: u8 = 38;
 pub const LINKAT: u8 = 39;
+pub const TO_RING: u8 = 40;
 pub const FSETXATTR: u8 = 41;
 pub const SETXATTR: u8 = 42;
 pub const FGETXATTR: u8 = 43;
 pub const GETXATTR: u8 = 44;
+pub const SOCKET: u8 = 45;
 pub const FTRUNCATE: u8 = 55;
 pub const READV_FIXED: u8 = 58;
 pub const WRITEV_FIXED: u8 = 59;
+pub const PIPE: u8 = 62;
 
 /// Its descriptor is a place among registered files.
 pub const REGISTERED: u8 = 1;

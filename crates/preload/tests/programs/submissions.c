@@ -419,7 +419,8 @@ static void names(struct ring *ring, const char *here, const char *host) {
 // Files and buffers that are registered.
 static void registered(struct ring *ring, const char *here, const char *host) {
     char a[64] = {0}, b[64] = {0};
-    char *name = path(here, "registered");
+    char name[4096];
+    strcpy(name, path(here, "registered"));
     int file = make(name, "0123456789"), other = make(path(host, "registered"), "host"),
         third = make(path(here, "third"), "third");
     int files[] = {file, -1, other};
@@ -437,6 +438,30 @@ static void registered(struct ring *ring, const char *here, const char *host) {
     entry(ring, IORING_OP_READ, 0, a, 10, 0)->flags = IOSQE_FIXED_FILE;
     submit("registered", ring, 1);
     printf("%s\n", a);
+    // Both sides in turn, in the file and behind its end.
+    int good = 0;
+    for (int i = 0; i < 200; i++) {
+        struct told told[4];
+        char here_[16], there[16], back[16];
+        snprintf(here_, sizeof here_, "library %06d", i), snprintf(there, sizeof there, "by ring %06d", i);
+        pwrite(third, here_, 14, i % 7 * 5000);
+        entry(ring, IORING_OP_READ, 1, back, 14, i % 7 * 5000)->flags = IOSQE_FIXED_FILE;
+        if (!i)
+            own(SYS_io_uring_register, ring->number, IORING_REGISTER_FILES_UPDATE,
+                (long)&(struct io_uring_files_update){.offset = 1, .fds = (uintptr_t)&third}, 1, 0, 0);
+        own(SYS_io_uring_enter, ring->number, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+        good += take(ring, told) == 1 && told[0].result == 14 && !memcmp(back, here_, 14);
+        entry(ring, IORING_OP_WRITE, 1, there, 14, i % 5 * 3000 + i)->flags = IOSQE_FIXED_FILE;
+        own(SYS_io_uring_enter, ring->number, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+        good += take(ring, told) == 1 && told[0].result == 14 && pread(third, back, 14, i % 5 * 3000 + i) == 14 &&
+                !memcmp(back, there, 14);
+        entry(ring, IORING_OP_READ, third, back, 14, i % 5 * 3000 + i);
+        own(SYS_io_uring_enter, ring->number, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+        good += take(ring, told) == 1 && told[0].result == 14 && !memcmp(back, there, 14);
+    }
+    said("in turn", good);
+    pwrite(third, "third", 5, 0);
+    ftruncate(third, 5);
     struct io_uring_files_update update = {.offset = 1, .fds = (uintptr_t)&third};
     said("update", own(SYS_io_uring_register, ring->number, IORING_REGISTER_FILES_UPDATE, (long)&update, 1, 0, 0));
     memset(a, 0, sizeof a);
@@ -457,6 +482,23 @@ static void registered(struct ring *ring, const char *here, const char *host) {
     entry(ring, IORING_OP_READ, 1, a, 10, 0)->flags = IOSQE_FIXED_FILE;
     submit("closed", ring, 1);
     printf("%s\n", a);
+    // What is replaced by the kernel is not the pool's any more.
+    entry(ring, IORING_OP_OPENAT, AT_FDCWD, path(host, "registered"), 0, 0)->file_index = 2;
+    submit("in its place", ring, 1);
+    memset(a, 0, sizeof a);
+    entry(ring, IORING_OP_READ, 1, a, 10, 0)->flags = IOSQE_FIXED_FILE;
+    submit("in its place", ring, 1);
+    printf("%s\n", a);
+    entry(ring, IORING_OP_OPENAT, AT_FDCWD, name, 0, 0)->file_index = 2;
+    submit("and of the pool's", ring, 1);
+    memset(a, 0, sizeof a);
+    entry(ring, IORING_OP_READ, 1, a, 10, 0)->flags = IOSQE_FIXED_FILE;
+    submit("and of the pool's", ring, 1);
+    printf("%s\n", a);
+    entry(ring, IORING_OP_CLOSE, 0, 0, 0, 0)->file_index = 2;
+    submit("closed there", ring, 1);
+    entry(ring, IORING_OP_READ, 1, a, 10, 0)->flags = IOSQE_FIXED_FILE;
+    submit("closed there", ring, 1);
     said("unregister", own(SYS_io_uring_register, ring->number, IORING_UNREGISTER_FILES, 0, 0, 0, 0));
     int bad[] = {12345};
     said("register", own(SYS_io_uring_register, ring->number, IORING_REGISTER_FILES, (long)bad, 1, 0, 0));
@@ -471,6 +513,16 @@ static void registered(struct ring *ring, const char *here, const char *host) {
     entry(ring, IORING_OP_READ_FIXED, file, (char *)buffer.iov_base + 100, 8, 0);
     submit("into a registered buffer", ring, 1);
     printf("%.9s\n", (char *)buffer.iov_base + 100);
+    // What has come behind the end since.
+    good = 0;
+    for (int i = 0; i < 50; i++) {
+        struct told told[4];
+        pwrite(file, "!", 1, 100 * i + 50);
+        entry(ring, IORING_OP_READ_FIXED, file, buffer.iov_base, 1, 100 * i + 50);
+        own(SYS_io_uring_enter, ring->number, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+        good += take(ring, told) == 1 && told[0].result == 1 && *(char *)buffer.iov_base == '!';
+    }
+    said("behind the end", good);
     entry(ring, IORING_OP_READ_FIXED, file, a, 8, 0);
     entry(ring, IORING_OP_READ_FIXED, file, buffer.iov_base, 8, 0)->buf_index = 7;
     submit("not a registered buffer", ring, 2);
@@ -746,6 +798,7 @@ static void alone(const char *here) {
     // A child has none of them.
     int file = open(name, O_RDWR);
     own(SYS_io_uring_register, ring.number, IORING_UNREGISTER_FILES, 0, 0, 0, 0);
+    printf("unregistered: of the file there are %d\n", open_on(name));
     own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)&file, 1, 0, 0);
     fflush(stdout);
     pid_t child = fork();
@@ -762,7 +815,10 @@ static void alone(const char *here) {
     }
     waitpid(child, NULL, 0);
     contents("its parent", name);
+    close(file);
+    printf("closed: of the file there are %d\n", open_on(name));
     end(&ring);
+    printf("the ring too: of the file there are %d\n", open_on(name));
 }
 
 // Whatever is submitted, and whatever becomes of the ring's memory meanwhile: the program lives.

@@ -12,6 +12,7 @@ use super::here;
 use crate::backend::{Handle, inside};
 use crate::descriptors::{self, Descriptor, lookup, mounted};
 use crate::raw::{self, error, pad, syscall};
+use crate::rings::Ring;
 use crate::rings::entry::{self, Entry};
 use crate::unreached;
 use crate::{directory, memory};
@@ -20,12 +21,32 @@ use crate::{directory, memory};
 ///
 /// # Safety
 /// The entry is the program's, with what it points to.
-pub unsafe fn translate(entry: &Entry) -> Entry {
+pub unsafe fn translate(entry: &Entry, ring: &Ring) -> Entry {
     // SAFETY: the caller's promise.
-    match unsafe { translated(entry) } {
-        Ok(entry) => entry,
-        Err(error) => entry.done(error),
+    let changed = match unsafe { translated(entry) } {
+        Ok(changed) => changed,
+        Err(error) => return entry.done(error),
+    };
+    let is_registered = entry.flags & entry::REGISTERED != 0;
+    let (read, is_registered) = match entry.operation {
+        entry::READ | entry::READV | entry::READ_FIXED | entry::READV_FIXED => {
+            (changed.descriptor(), is_registered)
+        }
+        entry::SPLICE => (
+            changed.other as usize,
+            entry.how & entry::FROM_REGISTERED != 0,
+        ),
+        _ => return changed,
+    };
+    let mounted = match is_registered {
+        true => ring.file(read).and_then(mounted::find),
+        // What was not put there is not the mount's.
+        false => Some(read).filter(|_| changed != *entry),
+    };
+    if let Some(mounted) = mounted {
+        look_at_size(mounted);
     }
+    changed
 }
 
 unsafe fn translated(entry: &Entry) -> Result<Entry, isize> {
@@ -102,6 +123,26 @@ fn of(handle: Handle) -> Result<usize, isize> {
         true => Err(mounted),
         false => Ok(mounted as usize),
     }
+}
+
+/// The kernel asks the mount for the size of a file: what it reads later ends where it was told last that the file ends.
+fn look_at_size(mounted: usize) {
+    let mut told = [0u64; 32];
+    let (empty, flags) = (
+        c"".as_ptr(),
+        libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC,
+    );
+    // SAFETY: a constant path, and as many bytes as the kernel's structure has, which it fills.
+    unsafe {
+        syscall!(
+            libc::SYS_statx,
+            mounted,
+            empty,
+            flags,
+            libc::STATX_SIZE,
+            told.as_mut_ptr()
+        )
+    };
 }
 
 fn file(descriptor: u32, position: u64) -> Result<usize, isize> {

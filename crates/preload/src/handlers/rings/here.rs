@@ -4,10 +4,12 @@
 
 use super::super::{HERE, attributes, control, data, extended, names};
 use super::files;
+use crate::backend::Handle;
 use crate::descriptors::{Descriptor, is_pool, lookup, mounted};
 use crate::memory;
 use crate::path::{Place, Scratch, place};
 use crate::raw::{self, error, pad, syscall};
+use crate::rings::Ring;
 use crate::rings::entry::{self, DATA_ALONE, Entry};
 
 /// What became of it.
@@ -26,18 +28,20 @@ impl Done {
     }
 }
 
-/// Of a ring with this descriptor.
+/// Of a ring, which is held, with this descriptor.
 ///
 /// # Safety
 /// The entry is the program's, with what it points to.
-pub unsafe fn perform(entry: &Entry, ring: usize) -> Option<Done> {
-    if entry.flags & entry::REGISTERED != 0 {
-        return None;
-    }
+pub unsafe fn perform(entry: &Entry, ring: &Ring, number: usize) -> Option<Done> {
     // SAFETY: the caller's promise.
     unsafe {
+        if entry.flags & entry::REGISTERED != 0 {
+            return on_registered(entry, ring.file(entry.descriptor())?);
+        }
         match entry.operation {
-            entry::READ | entry::READV | entry::WRITE | entry::WRITEV => transfer(entry),
+            entry::READ | entry::READV | entry::WRITE | entry::WRITEV => {
+                is_served(entry.descriptor()).then(|| transfer(entry, None))
+            }
             entry::FSYNC
             | entry::SYNC_FILE_RANGE
             | entry::FALLOCATE
@@ -53,7 +57,7 @@ pub unsafe fn perform(entry: &Entry, ring: usize) -> Option<Done> {
                 }
             }
             entry::FILES_UPDATE if entry.offset as u32 != entry::ANY_PLACE => {
-                files::update(ring, entry).map(Done::all)
+                files::update(ring, number, entry).map(Done::all)
             }
             _ => by_name(entry).map(Done::all),
         }
@@ -70,11 +74,23 @@ fn is_served(descriptor: usize) -> bool {
     }
 }
 
-unsafe fn transfer(entry: &Entry) -> Option<Done> {
-    let descriptor = entry.descriptor();
-    if !is_served(descriptor) {
-        return None;
+/// Of a registered file.
+unsafe fn on_registered(entry: &Entry, handle: Handle) -> Option<Done> {
+    match entry.operation {
+        entry::READ | entry::READV | entry::WRITE | entry::WRITEV => {
+            // SAFETY: the caller's promise.
+            Some(unsafe { transfer(entry, Some(handle)) })
+        }
+        entry::FSYNC if !is_refused(entry) => {
+            Some(Done::all(synced(handle, data::sync_of(handle))))
+        }
+        _ => None,
     }
+}
+
+/// Of the description, or of the program's number.
+unsafe fn transfer(entry: &Entry, registered: Option<Handle>) -> Done {
+    let descriptor = entry.descriptor();
     let (address, length) = (entry.address as usize, entry.length as usize);
     let one = [address, length];
     let is_vector = matches!(entry.operation, entry::READV | entry::WRITEV);
@@ -84,14 +100,16 @@ unsafe fn transfer(entry: &Entry) -> Option<Done> {
     };
     let position = entry.offset as usize;
     if (position as isize) < -1 {
-        return Some(Done::all(error(libc::EINVAL)));
+        return Done::all(error(libc::EINVAL));
     }
     let arguments = [descriptor, vector, count, position, 0, entry.how as usize];
     // SAFETY: the program's buffers, and a vector of this function's.
     let result = unsafe {
-        match entry.operation {
-            entry::READ | entry::READV => data::preadv2(&arguments),
-            _ => data::pwritev2(&arguments),
+        let writes = matches!(entry.operation, entry::WRITE | entry::WRITEV);
+        match (registered, writes) {
+            (Some(handle), _) => data::transfer_of(handle, &arguments, writes),
+            (None, false) => data::preadv2(&arguments),
+            (None, true) => data::pwritev2(&arguments),
         }
     };
     let mut wanted = length;
@@ -104,10 +122,10 @@ unsafe fn transfer(entry: &Entry) -> Option<Done> {
             sum.saturating_add(part.map_or(0, |[_, length]| length))
         });
     }
-    Some(Done {
+    Done {
         result,
         has_failed: raw::failed(result) || (result as usize) < wanted,
-    })
+    }
 }
 
 unsafe fn on_file(entry: &Entry) -> Option<isize> {
@@ -164,11 +182,16 @@ pub unsafe fn sync(descriptor: usize, how: u32) -> isize {
         }
     };
     match lookup(descriptor) {
-        Descriptor::Pool(handle) if !raw::failed(result) => match mounted::find(handle) {
-            // SAFETY: a number.
-            Some(mounted) => unsafe { syscall!(libc::SYS_fsync, mounted) },
-            None => result,
-        },
+        Descriptor::Pool(handle) => synced(handle, result),
+        _ => result,
+    }
+}
+
+/// After what the library has written was synced, with this result.
+fn synced(handle: Handle, result: isize) -> isize {
+    match mounted::find(handle) {
+        // SAFETY: a number.
+        Some(mounted) if !raw::failed(result) => unsafe { syscall!(libc::SYS_fsync, mounted) },
         _ => result,
     }
 }
