@@ -20,6 +20,7 @@ pub fn retain(handle: Handle) -> Result<(), isize> {
 pub fn let_go(handle: Handle) {
     lock_files::closing(handle);
     if release_one(handle) {
+        mounted::closed(handle);
         lock_files::closed(handle);
     }
 }
@@ -34,15 +35,13 @@ fn release_one(handle: Handle) -> bool {
         }
         Ok(is_last)
     });
-    if released == Ok(true) {
-        mounted::closed(handle);
-    }
-    released == Ok(true)
+    matches!(released, Ok(true))
 }
 
 /// Gives up a reference for which there was no descriptor: the process keeps its locks of the file.
 pub fn give_up(handle: Handle) {
     if release_one(handle) {
+        mounted::closed(handle);
         lock_files::given_up(handle);
     }
 }
