@@ -127,9 +127,7 @@ impl Viewing<'_> {
                 return Ok(inode);
             }
         }
-        if !self.is_only_marked(inode, header, generation) {
-            self.refresh(inode, header, generation)?;
-        }
+        self.refresh(inode, header, generation)?;
         Ok(inode)
     }
 
@@ -137,7 +135,6 @@ impl Viewing<'_> {
     /// and nothing has come of it yet. Who only looks may go on, as one who has looked at the header a moment before
     /// the mark came; who changes anything finds the mark when the change begins
     /// ([`Changing::begin_change`](crate::changing::Changing::begin_change)).
-    #[cold]
     fn is_only_marked(&self, inode: &CachedInode, header: &LiveHeader, generation: u32) -> bool {
         let expected = inode.expected();
         // Before the mark and the fold number, which a fold stores behind the sequence.
@@ -168,13 +165,18 @@ impl Viewing<'_> {
 
     /// Brings a view up to date, or says what has to happen first. Where its delta was folded, so are those of all whose
     /// deltas were: one fold takes many along.
+    #[cold]
+    #[inline(never)]
     pub fn refresh(
         &self,
         inode: &'static CachedInode,
         header: &'static LiveHeader,
         generation: u32,
     ) -> Attempt<()> {
-        self.refresh_with(inode, header, generation, true)
+        match self.is_only_marked(inode, header, generation) {
+            true => Ok(()),
+            false => self.refresh_with(inode, header, generation, true),
+        }
     }
 
     /// The same; the others only if it is asked `with_others`.
