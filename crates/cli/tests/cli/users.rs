@@ -122,8 +122,8 @@ fn programs_of_several_users_share_a_pool() {
     );
     assert_eq!(made, "mine\npublic\n");
     assert_eq!(
-        users.says(BOB, "cat ann/public/hello; stat -c %U:%a ann/mine"),
-        "hello\nUNKNOWN:600\n"
+        users.says(BOB, "cat ann/public/hello; stat -c %u:%a ann/mine"),
+        format!("hello\n{ANN}:600\n")
     );
     for script in [
         "cat ann/mine",
