@@ -95,6 +95,7 @@ fn is_wanted() -> bool {
     settings::STRICT.get() == b"1"
         || settings::QUIET.get() != b"1"
         || settings::BENEATH.get() == b"1"
+        || inherited::are_standard()
 }
 
 /// What a look at a file has shown.
@@ -233,8 +234,10 @@ fn look_whether_reached(
         // Copies of one program are different files.
         None => [hash(name), 0],
     };
-    if settings::QUIET.get() != b"1" && (strict || is_first(key(file))) {
-        say(name, reason, strict);
+    // What is lost is said although nothing else is, and each time.
+    let lost = !strict && !beneath && inherited::are_standard();
+    if lost || settings::QUIET.get() != b"1" && (strict || is_first(key(file))) {
+        say(name, reason, strict, lost);
     }
     match strict {
         true => Err(error(libc::EACCES)),
@@ -267,7 +270,7 @@ pub fn say_of_this(reason: Reason) {
     };
     let strict = settings::STRICT.get() == b"1";
     if settings::QUIET.get() != b"1" && (strict || is_first(key(file.unwrap_or_default()))) {
-        say(&path[..length], reason, strict);
+        say(&path[..length], reason, strict, false);
     }
     if strict {
         // SAFETY: ends the process, which has done nothing yet, as a shell would that could not execute it.
@@ -275,7 +278,8 @@ pub fn say_of_this(reason: Reason) {
     }
 }
 
-fn say(name: &[u8], reason: Reason, strict: bool) {
+/// `lost`: what it writes to its standard output or error is.
+fn say(name: &[u8], reason: Reason, strict: bool, lost: bool) {
     let mut text = Text::<1024>::new();
     text.push(b"arck: ").push(&name[..name.len().min(400)]);
     text.push(b" ").push(reason.words().as_bytes());
@@ -288,9 +292,15 @@ fn say(name: &[u8], reason: Reason, strict: bool) {
         false => text
             .push(b": it does not see the pool at ")
             .push(settings::MOUNT.get())
+            .push(match lost {
+                true => &b", and what it writes to its standard output or error, which are on the pool, is lost"[..],
+                false => b"",
+            })
             .push(b"; mount the pool for it (arck mount), or let it work in a directory of the host\n"),
     };
-    raw::print(2, text.bytes());
+    if !lost || !inherited::say(text.bytes()) {
+        raw::print(2, text.bytes());
+    }
 }
 
 /// So many bytes from there on, or fewer where the file ends; 0 where it cannot be read.

@@ -130,6 +130,36 @@ fn what_is_not_reached_is_named_once() {
     violations(&place);
 }
 
+/// What such a program writes to a file of the pool's that it was given is lost: that is said each time, and when nothing
+/// else is.
+#[test]
+fn what_is_lost_is_said() {
+    let place = Place::made();
+    let directory = place.path();
+    compile(directory, "static", SOURCE, &["-static"]);
+    for (script, lost) in [
+        ("./static >/arck/out; ./static >/arck/out", 2),
+        ("./static 2>/arck/out", 1),
+        ("(./static) >>/arck/out", 1),
+        ("./static; ./static </arck/in", 0),
+        ("./static 3>/arck/out", 0),
+        ("./static | cat >/arck/out", 0),
+    ] {
+        for options in [&["--no-mount"][..], &["--no-mount", "--quiet"]] {
+            // Where standard error is the file that is meant, it is said there.
+            let script = format!("echo x >/arck/in; rm -f /arck/out; {script}; cat /arck/out >&2");
+            let output = run(&place.pool(), options, &["bash", "-c", &script])
+                .current_dir(directory)
+                .output()
+                .unwrap();
+            let lines = said(&output);
+            let told = lines.iter().filter(|line| line.contains("is lost"));
+            assert_eq!(told.count(), lost, "{script} {options:?}: {output:?}");
+        }
+    }
+    violations(&place);
+}
+
 fn violations(place: &Place) {
     let mut violations = crate::support::arck();
     let violations = violations.arg("violations").arg(place.pool()).output();

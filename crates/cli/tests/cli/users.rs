@@ -123,7 +123,7 @@ fn programs_of_several_users_share_a_pool() {
     assert_eq!(made, "mine\npublic\n");
     assert_eq!(
         users.says(BOB, "cat ann/public/hello; stat -c %u:%a ann/mine"),
-        format!("hello\n{ANN}:600\n")
+        format!("hello\n{}:600\n", ANN.0)
     );
     for script in [
         "cat ann/mine",

@@ -35,6 +35,26 @@ pub fn replace_all() -> bool {
     is_left
 }
 
+/// Whether standard output or error would be the pool's, of which the kernel knows nothing.
+#[cold]
+#[inline(never)]
+pub fn are_standard() -> bool {
+    descriptors::pool_descriptors().any(|descriptor| {
+        (1..=STANDARD).contains(&descriptor) && !descriptors::close_on_exec(descriptor)
+    })
+}
+
+/// Says something on standard error where that is the pool's; false if it is not, or cannot be written.
+#[cold]
+#[inline(never)]
+pub fn say(text: &[u8]) -> bool {
+    let Descriptor::Pool(handle) = descriptors::lookup(2) else {
+        return false;
+    };
+    spawn::detach();
+    inside(|fs| Ok(fs.write(handle, text, None)?)).is_ok()
+}
+
 /// How the kernel's description is to be.
 struct Replacement {
     file: Wanted,

@@ -115,7 +115,10 @@ fn rows(text: &mut String, processes: &[Process]) {
             "process", "program", "symbols", "dispatch", "patched", "served", "past"
         );
     }
-    for process in processes.iter().take(PROCESSES_SHOWN) {
+    // Those first that have done anything.
+    let mut sorted: Vec<&Process> = processes.iter().collect();
+    sorted.sort_by_key(|process| process.served.is_empty() && process.past.is_empty());
+    for process in sorted.into_iter().take(PROCESSES_SHOWN) {
         let sum = |calls: &BTreeMap<String, u64>| {
             grouped(
                 calls
@@ -179,8 +182,8 @@ fn unknown(text: &mut String, summary: &Summary) {
     if !summary.uncovered.is_empty() {
         let _ = writeln!(
             text,
-            "the library was not loaded into these programs; they see nothing of the pool, and what \
-             they did, and what they started without it, is not known:"
+            "the library was not loaded into these programs; what they did, and what they started without it, \
+             is not known:"
         );
         for program in summary.uncovered.iter().take(PROCESSES_SHOWN) {
             let why = program.reason.as_deref().unwrap_or("why is not known");
