@@ -90,6 +90,15 @@ impl<'a> Attempting<'a> {
         }
     }
 
+    /// That nobody looks any more at what was there in this epoch is waited for once in a call, and not for long; then
+    /// `None`: whoever stays inside for longer than that does not keep the others.
+    #[cold]
+    pub fn wait_for_unseen(&self, epoch: u64) -> Option<Stop> {
+        self.call
+            .may_wait_for_unseen()
+            .then(|| Need::Unseen(epoch).into())
+    }
+
     /// From here on the attempt does what is not to be done twice.
     #[inline]
     pub fn note_change(&self) {

@@ -50,7 +50,7 @@ pub enum Need {
     Commit([InodeNumber; 2]),
     /// Counts of links to be those of one state: another thread may be at it.
     Counts,
-    /// No thread to look any more at what was there in this epoch of the region: two epochs later.
+    /// No thread to look any more at what was there in this epoch of the region: two epochs later. It is not waited for long.
     Unseen(u64),
     /// Another thread to be through with a name and the links of its inode.
     Links,

@@ -7,8 +7,6 @@
 //! * `lock` protects the stock, what is put aside, and the request under way; it is held for a few
 //!   loads and stores, or while one piece is put aside or fetched. A thread takes some at once, to keep at
 //!   hand ([`crate::views::reuse`]).
-//! * A number that is granted may have been an inode's that a thread of this session still looks at, of which the
-//!   controller knows nothing. Who was inside when it was granted has left before it is used ([`Need::Unseen`]).
 //! * No number that is granted is forgotten, but where there is no memory: what the stock has no room
 //!   for is put aside, and used before an empty stock is told of.
 //! * A request under way is made and finished inside, where nobody builds the auxiliary state anew, and
@@ -72,9 +70,6 @@ impl Numbers {
     pub fn begin_again(&self, session: &Session, slot: &ThreadSlot<'_>, carried: &Carried) {
         self.lock.reset();
         self.pending.store(0, Ordering::Relaxed);
-        // Nobody is inside.
-        self.answered.store(0, Ordering::Relaxed);
-        self.granted.store(0, Ordering::Relaxed);
         // What was noted, and what a member died over before it could note it, or after it had taken
         // the note away. The numbers are found below.
         session.finish_all_submitted();
@@ -151,7 +146,6 @@ impl Numbers {
         if self.left.load(Ordering::Relaxed) <= self.few.load(Ordering::Relaxed) {
             self.look_ahead(session, slot);
         }
-        self.expect_unseen(slot)?;
         let share = (self.left.load(Ordering::Relaxed) / SHARE).max(1) as usize;
         let most = share.min(into.len());
         let mut taken = 0;
@@ -182,18 +176,6 @@ impl Numbers {
         }
     }
 
-    /// That nobody looks any more at what has had the numbers in stock. Under the lock.
-    fn expect_unseen(&self, slot: &ThreadSlot<'_>) -> Result<(), Need> {
-        match self.granted.load(Ordering::Relaxed).checked_sub(1) {
-            None => Ok(()),
-            Some(epoch) if slot.region().is_over(epoch) => {
-                self.granted.store(0, Ordering::Relaxed);
-                Ok(())
-            }
-            Some(epoch) => Err(Need::Unseen(epoch)),
-        }
-    }
-
     /// The last run in stock and its place, from what was put aside if need be. Under the lock.
     fn last_run(&self, slot: &ThreadSlot<'_>) -> Option<(u32, InodeRun)> {
         if self.count.load(Ordering::Relaxed) == 0 && !self.fetch(slot) {
@@ -220,13 +202,10 @@ impl Numbers {
             }
             return;
         }
-        if !self.is_answer_of_use(session, slot, pending as usize - 1) {
-            return;
-        }
         match session.finish(pending as usize - 1, false) {
             Err(Errno::TIMEDOUT) => {}
             answer => {
-                self.forget_pending();
+                self.pending.store(0, Ordering::Relaxed);
                 match answer {
                     Ok(Response::Inodes(runs)) => self.put_granted(slot, &runs),
                     // An error is met again, and told, by whoever finds the stock empty: until then it is
@@ -238,28 +217,6 @@ impl Numbers {
                 }
             }
         }
-    }
-
-    /// Whether the numbers that were asked for ahead are there, and nobody looks any more at what has had them. While
-    /// there is stock that is looked for at each turn, so that nobody waits. Under the lock.
-    fn is_answer_of_use(&self, session: &Session, slot: &ThreadSlot<'_>, index: usize) -> bool {
-        if !session.is_answered(index) {
-            return false;
-        }
-        let region = slot.region();
-        match self.answered.load(Ordering::Relaxed).checked_sub(1) {
-            None => self.answered.store(region.epoch() + 1, Ordering::Relaxed),
-            Some(epoch) if region.is_over(epoch) => return true,
-            Some(_) => {}
-        }
-        region.try_advance();
-        false
-    }
-
-    /// Nothing is under way; gives what was, plus one. Under the lock.
-    fn forget_pending(&self) -> u32 {
-        self.answered.store(0, Ordering::Relaxed);
-        self.pending.swap(0, Ordering::Relaxed)
     }
 
     /// Puts a grant into the stock: half of it used, more are asked for; by who goes on to use many, while there are two
@@ -327,7 +284,7 @@ impl Numbers {
             if self.last_run(slot).is_some() {
                 return Ok(());
             }
-            self.forget_pending()
+            self.pending.swap(0, Ordering::Relaxed)
         };
         let answer = match pending.checked_sub(1) {
             Some(index) => session.finish(index as usize, true),
@@ -346,8 +303,6 @@ impl Numbers {
             return Err(Errno::NOSPC);
         }
         let _locked = self.lock.lock(slot.holder());
-        self.granted
-            .store(slot.region().epoch() + 1, Ordering::Relaxed);
         self.put_granted(slot, &runs);
         Ok(())
     }

@@ -411,6 +411,48 @@ fn raise_pending(thread: &Thread) {
     }
 }
 
+/// While it lives, no signal that somebody sends reaches this thread: its handler could jump out of what is done. Faults do.
+pub struct Unbroken {
+    before: u64,
+}
+
+impl Unbroken {
+    pub fn begin() -> Unbroken {
+        const FAULTS: [i32; 6] = [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGSYS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+        ];
+        let blocked = FAULTS
+            .iter()
+            .fold(u64::MAX, |mask, fault| mask & !(1 << (fault - 1)));
+        let mut before = 0u64;
+        let how = libc::SIG_BLOCK;
+        // SAFETY: masks of ours.
+        unsafe {
+            syscall!(
+                libc::SYS_rt_sigprocmask,
+                how,
+                &raw const blocked,
+                &raw mut before,
+                8
+            )
+        };
+        Unbroken { before }
+    }
+}
+
+impl Drop for Unbroken {
+    fn drop(&mut self) {
+        let how = libc::SIG_SETMASK;
+        // SAFETY: a mask of ours.
+        unsafe { syscall!(libc::SYS_rt_sigprocmask, how, &raw const self.before, 0, 8) };
+    }
+}
+
 /// `rt_sigprocmask` outside a signal handler: SIGSYS is left out of what is blocked.
 ///
 /// # Safety

@@ -43,6 +43,8 @@ pub struct Call {
     stale: Cell<u32>,
     /// Memory has been made free for it already.
     has_freed_memory: Cell<bool>,
+    /// Those have been waited for already who look at what is gone.
+    has_waited_for_unseen: Cell<bool>,
     /// Exclusive I/O that it has had to take.
     exclusive: RefCell<Option<Exclusive>>,
 }
@@ -69,6 +71,11 @@ impl Call {
     /// Whether memory is to be made free for it: once.
     pub(crate) fn may_free_memory(&self) -> bool {
         !self.has_freed_memory.replace(true)
+    }
+
+    /// Whether those are waited for that look at what is gone: once.
+    pub(crate) fn may_wait_for_unseen(&self) -> bool {
+        !self.has_waited_for_unseen.replace(true)
     }
 
     /// Keeps exclusive I/O until the call ends.

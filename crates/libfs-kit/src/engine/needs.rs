@@ -11,11 +11,12 @@
 
 use super::Engine;
 use super::waiting::Waiting;
-use crate::ThreadContext;
 use crate::need::Need;
 use crate::ownership::{self, Owner};
+use crate::region::ThreadSlot;
 use crate::views::LAST;
 use crate::views::reuse::next_dead;
+use crate::{Session, ThreadContext};
 use arck_core_state::InodeNumber;
 use arck_protocol::{InodeList, Request};
 use rustix::io::Errno;
@@ -40,6 +41,25 @@ const LINKS_PAUSE: Duration = Duration::from_micros(50);
 /// How often is looked whether a delta is sealed, before its owner sleeps between looks.
 const SEAL_SPINS: u32 = 2000;
 
+/// So long those are waited for that look at what is gone; see [`wait_until_unseen`].
+const UNSEEN_WAIT: Duration = Duration::from_millis(5);
+
+/// Waits until nobody looks any more at what was there in this epoch, but not for who stays inside for long, or is stopped.
+fn wait_until_unseen(session: &Session, slot: &ThreadSlot<'_>, epoch: u64) {
+    if slot.is_pinned() {
+        return;
+    }
+    let deadline = Instant::now() + UNSEEN_WAIT;
+    loop {
+        // Each takes the epoch one further, if it can.
+        (0..3).for_each(|_| slot.collect());
+        if session.region().is_over(epoch) || Instant::now() > deadline {
+            return;
+        }
+        arck_protocol::wait::sleep(Duration::from_micros(100));
+    }
+}
+
 /// Arena pages in use (16 MiB) at which a session folds by itself.
 const DELTA_PAGES_FOLD: u64 = 4096;
 
@@ -56,6 +76,9 @@ impl Engine<'_> {
     /// builds anew meanwhile. What fails since it is damaged is tried again.
     #[cold]
     pub fn meet(&self, thread: &'static ThreadContext, need: Need) -> Result<(), Errno> {
+        if let Need::Unseen(epoch) = need {
+            wait_until_unseen(self.session, thread.slot(), epoch);
+        }
         let mut waiting = None;
         loop {
             let is_within = thread.slot().is_pinned();
@@ -135,11 +158,8 @@ impl Engine<'_> {
                 drop(self.views.counts_lock.lock(slot.holder()));
                 self.run_local(|context| context.cut_counts())
             }
-            Need::Unseen(epoch) => {
-                slot.collect();
-                let is_over = session.region().is_over(epoch);
-                return Ok(if is_over { Met::Got } else { Met::AboutToBe });
-            }
+            // Waited for outside.
+            Need::Unseen(_) => Ok(()),
             Need::Seal(number) => self.wait_for_seal(number),
             Need::Pause(microseconds) => {
                 self.views.pause(session, microseconds);

@@ -37,10 +37,6 @@ region_shared! {
         /// So many left are few: more are asked for.
         pub(crate) few: AtomicU32,
         pub(crate) reserved: AtomicU32,
-        /// The epoch in which the request under way was seen to be answered, plus one; 0 = it was not.
-        pub(crate) answered: AtomicU64,
-        /// The epoch in which what came last into an empty stock was granted, plus one; 0 = it may be used.
-        pub(crate) granted: AtomicU64,
         /// The first piece of what is put aside.
         pub(crate) aside: AtomicOffset<Piece>,
         pub(crate) stock: [Run; STOCK],

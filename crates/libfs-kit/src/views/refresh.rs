@@ -445,13 +445,14 @@ impl Viewing<'_> {
     }
 
     /// That nobody looks any more at the inode whose view it was, before it becomes another one's: who looked it up
-    /// a moment ago would find what he never looked for. Under its lock.
+    /// a moment ago would find what he never looked for. Some milliseconds are waited for that. Under its lock.
     fn expect_unseen(&self, inode: &CachedInode) -> Attempt<()> {
         self.show_nobody(inode);
         let epoch = inode.reuse_epoch.load(Ordering::Relaxed);
         match self.session.region().is_over(epoch) {
             true => Ok(()),
-            false => Err(Need::Unseen(epoch).into()),
+            // Whoever stays inside for longer than is waited for does not keep the others.
+            false => self.wait_for_unseen(epoch).map_or(Ok(()), Err),
         }
     }
 

@@ -6,6 +6,7 @@
 //! * The number of a dead inode is handed out only when no thread can still look at the inode that had it:
 //!   two epochs of the region later. A thread's own dead need no lock; the session's queue of them has
 //!   `reuse_lock`.
+//! * So it is of a number that the controller has freed and granted once more, if the session has a view of what had it.
 //! * A thread's numbers are changed by that thread alone. They stand in the region by its slot there,
 //!   so whoever claims the slot when the thread is gone, in whichever process, goes on with them;
 //!   slots change hands with the ordering of their claim. They are atomics, each used relaxed.
@@ -13,6 +14,7 @@
 use crate::need::Attempt;
 use crate::region::{AtomicOffset, Offset, ThreadSlot};
 use crate::state::at_hand::NUMBERS;
+use crate::views::refresh::known_in;
 use crate::views::{CachedInode, Viewing, Views};
 use arck_core_state::InodeNumber;
 use std::sync::atomic::Ordering;
@@ -186,11 +188,54 @@ impl Viewing<'_> {
             count += 1;
         }
         count += self.take_shared_dead(&mut numbers[count..]);
-        if count == 0 {
-            let stock = &self.session.state().numbers;
-            count = stock.take_some(self.session, self.slot(), numbers)?;
+        match count {
+            0 => self.take_of_stock(numbers),
+            count => Ok(count),
         }
-        Ok(count)
+    }
+
+    /// Numbers that were granted. The controller knows nothing of who looks at what in this session: of those that were
+    /// an inode's whose view there is, none is used before everybody has left who may have looked that up. They rest
+    /// with the dead.
+    fn take_of_stock(&self, numbers: &mut [InodeNumber]) -> Attempt<usize> {
+        let region = self.session.region();
+        loop {
+            let stock = &self.session.state().numbers;
+            let taken = stock.take_some(self.session, self.slot(), numbers)?;
+            let mut count = 0;
+            for place in 0..taken {
+                let number = numbers[place];
+                let header = self.header(number)?;
+                let before = known_in(
+                    self.session,
+                    self.views.inodes.load(Ordering::Acquire),
+                    number,
+                )
+                .filter(|inode| inode.generation() != header.generation());
+                match before {
+                    Some(inode) => self.rest(inode),
+                    None => {
+                        numbers[count] = number;
+                        count += 1;
+                    }
+                }
+            }
+            if count > 0 {
+                return Ok(count);
+            }
+            // A moment, and only once: somebody may be stopped in there.
+            if let Some(wait) = self.wait_for_unseen(region.epoch()) {
+                return Err(wait);
+            }
+        }
+    }
+
+    /// Queues the number of an inode that was committed and freed, and was granted once more, until no thread looks at it.
+    fn rest(&self, inode: &'static CachedInode) {
+        let epoch = self.session.region().epoch();
+        inode.reuse_epoch.store(epoch, Ordering::Relaxed);
+        inode.reuse_next.store(Offset::NULL, Ordering::Relaxed);
+        self.hand_on(self.offset_of(inode.number()), inode);
     }
 
     /// Gives back a number whose creation did not happen, and of which nobody has seen anything.

@@ -155,9 +155,12 @@ pub unsafe fn enter(a: &Arguments) -> isize {
     let (most, flags) = (a[1] as u32, a[3] as u32);
     let ring = match most {
         0 => None,
-        _ if flags & IS_REGISTERED != 0 => None,
+        // What the kernel refuses as a whole is not done.
+        _ if flags & (IS_REGISTERED | !entry::CALL_KNOWN) != 0 => None,
         _ => known::of(a[0] as u32 as usize).filter(|ring| ring.takes_entries()),
     };
+    // A handler that jumped out of it would leave it held.
+    let unbroken = ring.map(|_| signals::Unbroken::begin());
     if let Some(ring) = ring
         && let Some(held) = ring.hold()
     {
@@ -168,6 +171,7 @@ pub unsafe fn enter(a: &Arguments) -> isize {
             let taken = unsafe { syscall!(NUMBER, a[0], most, 0, 0) };
             replaced.restore(ring);
             drop(held);
+            drop(unbroken);
             if taken == most as isize && flags & WAITS != 0 {
                 // SAFETY: the program's arguments. What waiting says is not told, as the kernel does it, but that of a call that
                 // has submitted nothing.
@@ -176,6 +180,7 @@ pub unsafe fn enter(a: &Arguments) -> isize {
             return taken;
         }
     }
+    drop(unbroken);
     // SAFETY: the program's arguments.
     unsafe { waited(a) }
 }
@@ -255,6 +260,8 @@ enum Chain {
     Outside,
     Done,
     Failed,
+    /// One that was not to tell that it succeeds has failed: it tells, and those behind it do not.
+    FailedSilently,
     Kernels,
 }
 
@@ -293,8 +300,14 @@ unsafe fn look(ring: &Ring, number: usize, most: u32) -> AllReplaced {
 
 /// What the kernel gets for an entry, and what that is to the next one in its chain.
 unsafe fn become_of(entry: &Entry, chain: Chain, ring: &Ring, number: usize) -> (Entry, Chain) {
-    if chain == Chain::Failed {
-        return (entry.done(error(libc::ECANCELED)), Chain::Failed);
+    match chain {
+        Chain::Failed => return (entry.done(error(libc::ECANCELED)), chain),
+        Chain::FailedSilently => {
+            let mut silent = entry.done(0);
+            silent.flags |= entry::SKIPS_SUCCESS;
+            return (silent, chain);
+        }
+        _ => {}
     }
     let plain = LINK | HARD_LINK | entry::ASYNCHRONOUS | entry::SKIPS_SUCCESS;
     let here = chain != Chain::Kernels
@@ -305,11 +318,18 @@ unsafe fn become_of(entry: &Entry, chain: Chain, ring: &Ring, number: usize) -> 
     unsafe {
         if here && let Some(done) = here::perform(entry, ring, number) {
             report::served(libc::SYS_io_uring_enter);
+            let is_silent = entry.flags & entry::SKIPS_SUCCESS != 0;
             let next = match done.has_failed && entry.flags & HARD_LINK == 0 {
+                true if is_silent && !failed(done.result) => Chain::FailedSilently,
                 true => Chain::Failed,
                 false => Chain::Done,
             };
-            return (entry.done(done.result), next);
+            let mut told = entry.done(done.result);
+            if done.has_failed && !failed(done.result) {
+                // Less than was asked for is a failure to the kernel, and is told.
+                told.flags &= !entry::SKIPS_SUCCESS;
+            }
+            return (told, next);
         }
         files::before_kernel(ring, entry);
         (by_mount::translate(entry, ring), Chain::Kernels)

@@ -162,6 +162,8 @@ pub const KNOWN: u32 = ((1 << 15) - 1) | NO_ARRAY | 1 << 17 | 1 << 18;
 
 /// Of `io_uring_enter`.
 pub const WAITS: u32 = 1;
+/// Flags of the call that there are.
+pub const CALL_KNOWN: u32 = 0xff;
 pub const HAS_STRUCTURE: u32 = 1 << 3;
 pub const IS_REGISTERED: u32 = 1 << 4;
 

@@ -6,11 +6,11 @@
 //! # Invariants
 //! * A placeholder never gets to the kernel where a file is read or written: what has no name, or cannot be opened anew, is an
 //!   error.
-//! * The mount's descriptor has an offset of its own, which is put where the library's is before it is used.
+//! * The mount's descriptor has an offset of its own: what is to be at the current place, and move it, is refused.
 
 use super::here;
-use crate::backend::{Handle, inside};
-use crate::descriptors::{self, Descriptor, lookup, mounted};
+use crate::backend::Handle;
+use crate::descriptors::{self, Descriptor, is_pool, lookup, mounted};
 use crate::raw::{self, error, pad, syscall};
 use crate::rings::Ring;
 use crate::rings::entry::{self, Entry};
@@ -92,7 +92,9 @@ unsafe fn translated(entry: &Entry) -> Result<Entry, isize> {
         | entry::FGETXATTR => {
             changed.descriptor = file(entry.descriptor as u32, 0)? as i32;
         }
+        entry::CLOSE if here::is_refused(entry) => {}
         entry::CLOSE if entry.other == 0 => return close(entry),
+        entry::FILES_UPDATE if names_a_pool_file(entry) => return Err(error(libc::EINVAL)),
         entry::OPENAT
         | entry::OPENAT2
         | entry::STATX
@@ -153,16 +155,24 @@ fn file(descriptor: u32, position: u64) -> Result<usize, isize> {
         Descriptor::Error(_) if mounted::is_one(descriptor) => Ok(descriptor),
         Descriptor::Error(error) => Err(error),
         Descriptor::Pool(handle) => {
-            let mounted = of(handle)?;
-            if position == u64::MAX
-                && let Ok(at) = inside(|fs| Ok(fs.seek(handle, 0, libc::SEEK_CUR)?))
-            {
-                // SAFETY: numbers.
-                unsafe { syscall!(libc::SYS_lseek, mounted, at, libc::SEEK_SET) };
+            if position == u64::MAX {
+                // What the kernel moves is not the program's offset: the next one would be at the same place.
+                return Err(error(libc::ESPIPE));
             }
-            Ok(mounted)
+            of(handle)
         }
     }
+}
+
+/// Whether files that are to be registered are the pool's. What is done at once is done by the library (`files`).
+fn names_a_pool_file(entry: &Entry) -> bool {
+    // SAFETY: numbers.
+    let number = |place: usize| unsafe {
+        memory::copy_in::<i32>((entry.address as usize).wrapping_add(4 * place))
+    };
+    (0..entry.length as usize)
+        .map_while(|place| number(place).ok())
+        .any(|number| usize::try_from(number).is_ok_and(is_pool))
 }
 
 /// Where a path begins, as the kernel gets it.

@@ -49,7 +49,9 @@ pub unsafe fn perform(entry: &Entry, ring: &Ring, number: usize) -> Option<Done>
             | entry::FTRUNCATE
             | entry::FSETXATTR
             | entry::FGETXATTR => on_file(entry).map(Done::all),
-            entry::CLOSE if entry.other == 0 && is_served(entry.descriptor()) => {
+            entry::CLOSE
+                if entry.other == 0 && !is_refused(entry) && is_served(entry.descriptor()) =>
+            {
                 // What was asked for before, and the kernel has not begun, needs the mount's until then: see `by_mount`.
                 match lookup(entry.descriptor()) {
                     Descriptor::Pool(handle) if mounted::find(handle).is_some() => None,
@@ -164,11 +166,12 @@ unsafe fn on_file(entry: &Entry) -> Option<isize> {
 
 /// Whether the kernel refuses it before it looks at the descriptor, and takes no more then.
 pub fn is_refused(entry: &Entry) -> bool {
-    entry.operation == entry::FSYNC
-        && (entry.address != 0
-            || entry.buffer != 0
-            || entry.other != 0
-            || entry.how & !DATA_ALONE != 0)
+    let has_more = entry.address != 0 || entry.buffer != 0;
+    match entry.operation {
+        entry::FSYNC => has_more || entry.other != 0 || entry.how & !DATA_ALONE != 0,
+        entry::CLOSE => has_more || entry.offset != 0 || entry.length != 0 || entry.how != 0,
+        _ => false,
+    }
 }
 
 /// What the library has written, and, where there is one, what the mount's descriptor has.
