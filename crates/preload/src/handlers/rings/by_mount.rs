@@ -28,6 +28,9 @@ pub unsafe fn translate(entry: &Entry, ring: &Ring) -> Entry {
         Err(error) => return entry.done(error),
     };
     let is_registered = entry.flags & entry::REGISTERED != 0;
+    if is_registered && is_at_current_place(entry) && ring.file(entry.descriptor()).is_some() {
+        return entry.done(error(libc::ESPIPE));
+    }
     let (read, is_registered) = match entry.operation {
         entry::READ | entry::READV | entry::READ_FIXED | entry::READV_FIXED => {
             (changed.descriptor(), is_registered)
@@ -47,6 +50,21 @@ pub unsafe fn translate(entry: &Entry, ring: &Ring) -> Entry {
         look_at_size(mounted);
     }
     changed
+}
+
+fn is_at_current_place(entry: &Entry) -> bool {
+    entry.offset == u64::MAX
+        && matches!(
+            entry.operation,
+            entry::READ
+                | entry::READV
+                | entry::WRITE
+                | entry::WRITEV
+                | entry::READ_FIXED
+                | entry::WRITE_FIXED
+                | entry::READV_FIXED
+                | entry::WRITEV_FIXED
+        )
 }
 
 unsafe fn translated(entry: &Entry) -> Result<Entry, isize> {
