@@ -37,7 +37,6 @@ mod state;
 
 pub use arck_libfs_kit::connection::{keep_descriptors_from, note_wait};
 pub use arck_libfs_kit::forks;
-pub use arck_libfs_kit::limit;
 /// For who handles a program's signals, its memory and its locks of that: faults of guarded copies, and pages that
 /// are locked.
 pub use arck_libfs_kit::memory::{

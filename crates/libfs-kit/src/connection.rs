@@ -13,7 +13,6 @@
 //!   the control memory then.
 //! * One line on standard error per outage.
 
-use crate::limit;
 use crate::received::Received;
 use arck_core_state::layout;
 use arck_protocol::control::ControlMemory;
@@ -617,17 +616,13 @@ pub fn connect_socket(pool: &Path) -> Result<OwnedFd, Errno> {
 
 /// The same for a session: one descriptor.
 fn connect(pool: &Path) -> Result<Received, Errno> {
-    match connect_once(pool) {
-        Err(Errno::MFILE) if limit::is_news() => connect_once(pool),
-        other => other,
-    }
-}
-
-fn connect_once(pool: &Path) -> Result<Received, Errno> {
     use rustix::fs::{Mode, OFlags};
     // Through a descriptor of the directory, so that the length of the path does not matter.
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = limit::take(|| rustix::fs::open(pool, flags, Mode::empty()))?;
+    let directory = rustix::fs::open(
+        pool,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let path = format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), layout::SOCKET);
     let ((), made) = Received::by(|| {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

@@ -28,7 +28,6 @@ pub mod delta;
 pub mod engine;
 pub mod forks;
 pub mod format;
-pub mod limit;
 pub mod members;
 mod membership;
 pub mod memory;

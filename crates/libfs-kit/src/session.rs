@@ -23,7 +23,6 @@ pub mod reach;
 mod segments;
 
 use crate::connection::{Answered, Connection, PATIENCE};
-use crate::limit;
 use crate::membership::Membership;
 use crate::received::Received;
 use crate::region::Region;
@@ -291,11 +290,7 @@ impl Session {
         call: &Call,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Answer, Received), Errno> {
-        let mut answered = self.call_for_any(call, descriptors)?;
-        if answered.are_lost && limit::is_news() {
-            answered = self.call_for_any(call, descriptors)?;
-        }
-        answered.whole()
+        self.call_for_any(call, descriptors)?.whole()
     }
 
     /// The same, also where the process may not have all the descriptors that come with the answer. ENFILE if

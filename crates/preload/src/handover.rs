@@ -113,23 +113,16 @@ fn adopt_locked(descriptor: usize) -> Descriptor {
         Some(_) => return Descriptor::Error(raw::error(libc::EBADF)),
     }
     let notes = table::notes(descriptor);
-    // The program does not know of it.
-    let kept = arckfs::limit::take(|| {
-        // SAFETY: asks for another number of a file.
-        let kept = unsafe {
-            let (command, from) = (libc::F_DUPFD_CLOEXEC, reserved::floor());
-            raw::syscall!(libc::SYS_fcntl, descriptor, command, from)
-        };
-        if raw::failed(kept) {
-            return Err(Errno::from_raw_os_error(-kept as i32));
-        }
-        // SAFETY: just made, and nobody else's.
-        Ok(unsafe { OwnedFd::from_raw_fd(kept as i32) })
-    });
-    let kept = match kept {
-        Ok(kept) => kept,
-        Err(errno) => return Descriptor::Error(minus(errno)),
+    // SAFETY: asks for another number of a file.
+    let kept = unsafe {
+        let (command, from) = (libc::F_DUPFD_CLOEXEC, reserved::floor());
+        raw::syscall!(libc::SYS_fcntl, descriptor, command, from)
     };
+    if raw::failed(kept) {
+        return Descriptor::Error(kept);
+    }
+    // SAFETY: made above, and nobody else's.
+    let kept = unsafe { OwnedFd::from_raw_fd(kept as i32) };
     let file = table::file_in(notes);
     let identity = raw::identity_of(kept.as_raw_fd() as usize).unwrap_or_default();
     // Another thread may have put something else there.

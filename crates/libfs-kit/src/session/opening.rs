@@ -9,7 +9,6 @@
 use super::{REGION_SIZE, Session, State, reach, segments};
 use crate::connection::{self, Connection};
 use crate::forks;
-use crate::limit;
 use crate::membership::Membership;
 use crate::region::{Region, RegionError};
 use arck_core_state::arena::ARENA_SPAN;
@@ -180,7 +179,6 @@ impl Session {
                 {
                     arck_protocol::wait::sleep(connection::PAUSE);
                 }
-                Err(Errno::MFILE) if limit::is_news() => {}
                 Err(Errno::MFILE) => {
                     let what = "a session takes seven descriptors, and the limit (`ulimit -n`) leaves fewer";
                     return Err(system(what)(Errno::MFILE));

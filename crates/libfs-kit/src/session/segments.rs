@@ -8,7 +8,6 @@
 //!   are dropped before the next operation ([`Session::drop_withdrawn`]).
 
 use super::Session;
-use crate::limit;
 use crate::received::Received;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber};
@@ -291,8 +290,7 @@ impl Session {
         let &[segment] = segments.as_slice() else {
             return Err(Errno::PROTO);
         };
-        let are_lost = answered.are_lost;
-        let mapped = match (&*answered.descriptors, are_lost) {
+        let mapped = match (&*answered.descriptors, answered.are_lost) {
             ([descriptor], false) => self.map_granted(segment, descriptor.as_fd()),
             (_, true) => Err(Errno::MFILE),
             _ => Err(Errno::PROTO),
@@ -302,9 +300,6 @@ impl Session {
             drop(answered);
             let segments = vec![segment];
             let _ = self.ask(&Request::GiveBack { segments });
-        }
-        if are_lost && limit::is_news() {
-            return self.grant_segment();
         }
         mapped.map(|()| segment)
     }

@@ -42,13 +42,6 @@ fn named_pipes() {
     compare_with_tmpfs(|| Command::new(&binary));
 }
 
-/// A child opens a session of its own, which it had no descriptors for; its working directory was lost.
-#[test]
-fn children_forked_at_the_limit() {
-    let binary = compile("forked_at_limit");
-    compare_with_tmpfs(|| Command::new(&binary));
-}
-
 #[test]
 fn holes_made_through_maps() {
     let binary = compile("removing");
