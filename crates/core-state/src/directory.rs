@@ -15,8 +15,7 @@ use crate::cast;
 use crate::geometry::{InodeNumber, NAME_MAX, PagePtr};
 use crate::index::{self, IndexRoot};
 use crate::inode::FileKind;
-use crate::{PageWords, Pages};
-use core::ops::Range;
+use crate::{EditWords, PageWords, Pages, Words};
 use core::sync::atomic::Ordering;
 
 /// Units in a hash page.
@@ -123,26 +122,21 @@ impl core::fmt::Debug for Name {
     }
 }
 
-pub(crate) fn word(page: &PageWords, index: usize) -> u64 {
-    page[index].load(Ordering::Relaxed)
+pub(crate) fn word(page: &(impl Words + ?Sized), index: usize) -> u64 {
+    page.word(index)
 }
 
-/// The tag bytes of a live page.
-pub fn tags(page: &PageWords) -> [u8; UNITS] {
+/// The tag bytes of a page.
+pub fn tags(page: &(impl Words + ?Sized)) -> [u8; UNITS] {
     let mut tags = [0; UNITS];
-    for (chunk, live) in tags.chunks_exact_mut(8).zip(&page[TAGS_OFFSET / 8..]) {
-        chunk.copy_from_slice(&live.load(Ordering::Relaxed).to_le_bytes());
+    for (chunk, index) in tags.chunks_exact_mut(8).zip(TAGS_OFFSET / 8..) {
+        chunk.copy_from_slice(&word(page, index).to_le_bytes());
     }
     tags
 }
 
-/// The words of a page that hold the tags of so many units, and those that hold the units themselves.
-pub fn words_of(first: usize, units: usize) -> (Range<usize>, Range<usize>) {
-    let tags = TAGS_OFFSET / 8 + first / 8..TAGS_OFFSET / 8 + (first + units).div_ceil(8);
-    (tags, unit_word(first)..unit_word(first + units))
-}
-
-pub(crate) fn unit_word(unit: usize) -> usize {
+/// The first word of a unit, below [`UNITS`].
+pub fn unit_word(unit: usize) -> usize {
     (UNITS_OFFSET + unit * UNIT_SIZE) / 8
 }
 
@@ -173,7 +167,7 @@ pub fn read_entry(page: &PageWords, unit: usize) -> Option<(Dentry, u32, Name)> 
     Some((dentry, cast::low(w1), name))
 }
 
-fn name_matches(page: &PageWords, unit: usize, name: &[u8]) -> bool {
+fn name_matches(page: &(impl Words + ?Sized), unit: usize, name: &[u8]) -> bool {
     let at = unit_word(unit) + 2;
     let mut words = (at..).zip(name.chunks(8));
     words.all(|(index, chunk)| index < 512 && word(page, index) == word_of(chunk))
@@ -191,7 +185,11 @@ fn word_of(bytes: &[u8]) -> u64 {
 }
 
 /// Searches one hash page.
-pub fn find_in_page(page: &PageWords, hash: u64, name: &[u8]) -> Option<(Dentry, usize)> {
+pub fn find_in_page(
+    page: &(impl Words + ?Sized),
+    hash: u64,
+    name: &[u8],
+) -> Option<(Dentry, usize)> {
     let wanted = u64::from(tag(hash)).wrapping_mul(0x0101_0101_0101_0101);
     for group in 0..UNITS / 8 {
         let tags = word(page, TAGS_OFFSET / 8 + group) ^ wanted;
@@ -209,7 +207,12 @@ pub fn find_in_page(page: &PageWords, hash: u64, name: &[u8]) -> Option<(Dentry,
 }
 
 /// What a name leads to, if it is the one at a unit where its tag stands.
-pub(crate) fn entry_at(page: &PageWords, unit: usize, hash: u64, name: &[u8]) -> Option<Dentry> {
+pub(crate) fn entry_at(
+    page: &(impl Words + ?Sized),
+    unit: usize,
+    hash: u64,
+    name: &[u8],
+) -> Option<Dentry> {
     let w1 = word(page, unit_word(unit) + 1);
     let is_it = cast::low(w1) == cast::low(hash)
         && usize::from(cast::byte(w1, 4)) == name.len()
@@ -281,23 +284,23 @@ pub fn for_each_in_bucket(
 }
 
 /// The overflow page that continues a hash page; null = none.
-pub fn next_page(page: &PageWords) -> PagePtr {
+pub fn next_page(page: &(impl Words + ?Sized)) -> PagePtr {
     PagePtr(word(page, WORD_NEXT))
 }
 
 /// Units of a hash page that are not free.
-pub fn units_used(page: &PageWords) -> usize {
+pub fn units_used(page: &(impl Words + ?Sized)) -> usize {
     tags(page).iter().filter(|&&tag| tag != TAG_FREE).count()
 }
 
 /// Where a dentry that takes `need` units finds room in a hash page: the first run of free units
 /// that is long enough.
-pub fn room_in_page(page: &PageWords, need: usize) -> Option<usize> {
+pub fn room_in_page(page: &(impl Words + ?Sized), need: usize) -> Option<usize> {
     room_from(page, 0, need)
 }
 
 /// The same, from a unit on.
-fn room_from(page: &PageWords, from: usize, need: usize) -> Option<usize> {
+fn room_from(page: &(impl Words + ?Sized), from: usize, need: usize) -> Option<usize> {
     let mut free = 0;
     for group in from / 8..UNITS / 8 {
         let mut tags = word(page, TAGS_OFFSET / 8 + group);
@@ -365,34 +368,34 @@ impl MovedDentry {
     }
 }
 
-/// A hash page in private memory, made or changed in place by the controller: the words of live
-/// pages, so that one look-up serves both.
+/// A hash page that the controller makes or changes: in private memory, by words as those of live pages, so that one
+/// look-up serves both.
 #[derive(Clone, Copy)]
-pub struct HashPage<'p>(pub &'p PageWords);
+pub struct HashPage<W>(pub W);
 
-impl HashPage<'_> {
+impl<W: EditWords> HashPage<W> {
     /// Makes a page that is all zeroes a hash page without names.
-    pub fn format(self, directory: InodeNumber, bucket: u64) {
+    pub fn format(&self, directory: InodeNumber, bucket: u64) {
         self.put(WORD_MAGIC, HASH_PAGE_MAGIC);
         self.put(WORD_IDENTITY, u64::from(directory) | bucket << 32);
     }
-    fn put(self, index: usize, value: u64) {
-        self.0[index].store(value, Ordering::Relaxed);
+    fn put(&self, index: usize, value: u64) {
+        self.0.set_word(index, value);
     }
-    pub fn set_next(self, next: PagePtr) {
+    pub fn set_next(&self, next: PagePtr) {
         self.put(WORD_NEXT, next.0);
     }
-    pub fn is_empty(self) -> bool {
-        tags(self.0).iter().all(|&tag| tag == TAG_FREE)
+    pub fn is_empty(&self) -> bool {
+        tags(&self.0).iter().all(|&tag| tag == TAG_FREE)
     }
-    fn set_tag(self, unit: usize, tag: u8) {
+    fn set_tag(&self, unit: usize, tag: u8) {
         let (index, shift) = (TAGS_OFFSET / 8 + unit / 8, unit % 8 * 8);
-        let others = word(self.0, index) & !(0xff << shift);
+        let others = word(&self.0, index) & !(0xff << shift);
         self.put(index, others | u64::from(tag) << shift);
     }
 
     /// Sets the tags of a dentry.
-    fn set_tags(self, first: usize, units: usize, tag: u8) {
+    fn set_tags(&self, first: usize, units: usize, tag: u8) {
         self.set_tag(first, tag);
         for unit in first + 1..first + units {
             self.set_tag(unit, TAG_CONTINUED);
@@ -400,20 +403,20 @@ impl HashPage<'_> {
     }
 
     /// Adds a dentry where there is room; gives the unit. `None` if there is none, or it is no name.
-    pub fn add(self, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
+    pub fn add(&self, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
         self.add_from(0, hash, name, dentry)
     }
 
     /// The same, in the first room from a unit on.
-    pub fn add_from(self, from: usize, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
-        let first = room_from(self.0, from, units_for(name.len()))?;
+    pub fn add_from(&self, from: usize, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
+        let first = room_from(&self.0, from, units_for(name.len()))?;
         self.add_at(first, hash, name, dentry)?;
         Some(first)
     }
 
     /// Adds a dentry at a unit from which there is room; gives the units that it takes. `None` if it is no name,
     /// or reaches beyond the page.
-    pub fn add_at(self, first: usize, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
+    pub fn add_at(&self, first: usize, hash: u64, name: &[u8], dentry: Dentry) -> Option<usize> {
         let need = units_for(name.len());
         if name.is_empty() || name.len() > NAME_MAX || first + need > UNITS {
             return None;
@@ -438,7 +441,7 @@ impl HashPage<'_> {
     }
 
     /// Puts a dentry that stood elsewhere at a unit from which there is room; gives the units that it takes.
-    pub fn put_moved(self, first: usize, moved: &MovedDentry) -> usize {
+    pub fn put_moved(&self, first: usize, moved: &MovedDentry) -> usize {
         let units = moved.units();
         self.set_tags(first, units, moved.tag);
         let at = unit_word(first);
@@ -449,15 +452,15 @@ impl HashPage<'_> {
     }
 
     /// Removes the dentry at `unit`; gives the units that it took. `None` if there is none.
-    pub fn remove(self, unit: usize) -> Option<usize> {
+    pub fn remove(&self, unit: usize) -> Option<usize> {
         if unit >= UNITS {
             return None;
         }
-        let tags = word(self.0, TAGS_OFFSET / 8 + unit / 8);
+        let tags = word(&self.0, TAGS_OFFSET / 8 + unit / 8);
         if cast::byte(tags, cast::count(unit % 8)) <= TAG_CONTINUED {
             return None;
         }
-        let length = cast::byte(word(self.0, unit_word(unit) + 1), 4);
+        let length = cast::byte(word(&self.0, unit_word(unit) + 1), 4);
         let end = (unit + units_for(usize::from(length))).min(UNITS);
         for unit in unit..end {
             self.set_tag(unit, TAG_FREE);

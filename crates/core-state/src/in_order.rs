@@ -15,14 +15,14 @@ use crate::directory::{
 };
 use crate::geometry::PagePtr;
 use crate::index::{self, IndexRoot};
-use crate::{PageWords, Pages};
+use crate::{PageWords, Pages, Words};
 use core::num::NonZeroU64;
 
 /// Buckets whose first pages are asked for together.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 16;
 /// Names of a bucket from which on all of its first page is asked for: its lines follow each other, which a processor
 /// fetches faster than what it is led to.
-const WHOLE: usize = 4;
+pub const WHOLE: usize = 4;
 
 /// A name that is looked for.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +77,14 @@ fn candidates(page: &PageWords, hash: u64) -> u128 {
     found
 }
 
-/// Has a word fetched, and does not wait for it.
-fn ask_for(page: &PageWords, index: usize) {
-    core::hint::black_box(word(page, index));
+/// Has fetched what is looked at first where names of a page come or go: the way to the next page, the tags, and the
+/// units that are known. Does not wait for it.
+pub fn ask_for_names(pages: &impl Pages, page: &PageWords, units: impl Iterator<Item = usize>) {
+    let tags = TAGS_OFFSET / 8;
+    let first = [0, tags, tags + 8].into_iter();
+    first.for_each(|index| pages.prefetch(page, index));
+    let known = units.filter(|&unit| unit < UNITS);
+    known.for_each(|unit| pages.prefetch(page, unit_word(unit)));
 }
 
 /// Those of the candidates that are the name.
@@ -117,8 +122,10 @@ pub fn lookup_in_order(
             let pointer = index::lookup(pages, root, first).ok_or(Torn)?;
             if let Some(page) = pages.page(pointer).filter(|_| !pointer.is_null()) {
                 match run.len() {
-                    WHOLE.. => (0..page.len()).step_by(8).for_each(|at| ask_for(page, at)),
-                    _ => (0..2).for_each(|line| ask_for(page, TAGS_OFFSET / 8 + line * 8)),
+                    WHOLE.. => (0..page.len())
+                        .step_by(8)
+                        .for_each(|at| pages.prefetch(page, at)),
+                    _ => (0..2).for_each(|line| pages.prefetch(page, TAGS_OFFSET / 8 + line * 8)),
                 }
             }
             asked.push((pointer, run));
@@ -128,7 +135,7 @@ pub fn lookup_in_order(
             masks.extend(run.iter().map(|sought| {
                 let mask = page.map_or(0, |page| candidates(page, sought.hash));
                 if let Some(page) = page.filter(|_| mask != 0) {
-                    ask_for(page, unit_word(mask.trailing_zeros() as usize));
+                    pages.prefetch(page, unit_word(mask.trailing_zeros() as usize));
                 }
                 mask
             }));
@@ -177,7 +184,7 @@ fn find_in_chain(
 }
 
 /// What a name leads to, if it stands at a unit of a page.
-pub fn find_at(page: &PageWords, unit: usize, sought: &Sought<'_>) -> Option<Dentry> {
+pub fn find_at(page: &(impl Words + ?Sized), unit: usize, sought: &Sought<'_>) -> Option<Dentry> {
     let has_tag = unit < UNITS && {
         let tags = word(page, TAGS_OFFSET / 8 + unit / 8).to_le_bytes();
         tags[unit % 8] == tag(sought.hash)

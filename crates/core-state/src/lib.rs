@@ -57,6 +57,54 @@ pub use inode::{DEVICE_MAX, FileKind, Inode};
 /// reader copies words out with relaxed loads and validates with the inode's sequence word.
 pub type PageWords = [core::sync::atomic::AtomicU64; 512];
 
+/// 512 words, wherever they are.
+pub trait Words {
+    /// A word, whose index is below 512.
+    fn word(&self, index: usize) -> u64;
+}
+
+/// Words in private memory, which can be changed.
+pub trait EditWords: Words {
+    /// Sets a word, whose index is below 512.
+    fn set_word(&self, index: usize, value: u64);
+}
+
+impl Words for PageWords {
+    fn word(&self, index: usize) -> u64 {
+        self[index].load(core::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl EditWords for PageWords {
+    fn set_word(&self, index: usize, value: u64) {
+        self[index].store(value, core::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl<W: Words + ?Sized> Words for &W {
+    fn word(&self, index: usize) -> u64 {
+        (**self).word(index)
+    }
+}
+
+impl<W: EditWords + ?Sized> EditWords for &W {
+    fn set_word(&self, index: usize, value: u64) {
+        (**self).set_word(index, value);
+    }
+}
+
+impl<W: Words + ?Sized> Words for Box<W> {
+    fn word(&self, index: usize) -> u64 {
+        (**self).word(index)
+    }
+}
+
+impl<W: EditWords + ?Sized> EditWords for Box<W> {
+    fn set_word(&self, index: usize, value: u64) {
+        (**self).set_word(index, value);
+    }
+}
+
 /// A page in private memory, all zeroes.
 pub fn zeroed_page() -> Box<PageWords> {
     page_of((0..512).map(|_| 0))
@@ -80,4 +128,9 @@ pub trait Pages {
     /// The page, or `None` if the pointer is outside the pool or not mappable here. Must be
     /// safe to call with any value: pointers come from memory that may be changing.
     fn page(&self, pointer: PagePtr) -> Option<&PageWords>;
+
+    /// Has the line of a word of a page fetched that will be looked at soon. Who can does not wait for it.
+    fn prefetch(&self, page: &PageWords, index: usize) {
+        core::hint::black_box(page.word(index));
+    }
 }

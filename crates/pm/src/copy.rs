@@ -18,10 +18,17 @@ use crate::error::Fault;
 use crate::flush::{flush_lines, store_fence};
 use crate::lines::Parts;
 use crate::record;
-use crate::routines::{copy_bytes, fill_bytes, stream_lines, stream_word};
+use crate::routines::{copy_bytes, fetch_line, fill_bytes, stream_lines, stream_word};
 use crate::untraced::guarded_store_untraced;
 
 pub use crate::lines::Stores;
+
+/// Has what lies here fetched into the caches, its first line at least, and does not wait for it: many can be on their
+/// way at once, where a load would wait at some point.
+#[inline(always)]
+pub fn prefetch<T>(what: &T) {
+    fetch_line(std::ptr::from_ref(what).cast());
+}
 
 /// Copies `len` bytes with ordinary stores.
 ///

@@ -30,3 +30,6 @@ pub(crate) unsafe fn stream_word(destination: *mut u64, value: u64) {
     unsafe { std::sync::atomic::AtomicU64::from_ptr(destination) }
         .store(value, std::sync::atomic::Ordering::Release);
 }
+
+/// As the assembly routine of the same name.
+pub(crate) fn fetch_line(_: *const u8) {}

@@ -15,7 +15,7 @@ pub const INODES_MAX: usize = 128;
 /// Most that one asks to be acquired or recalled: for each of which another session may have to be waited for.
 pub const ASKED_FOR_MAX: usize = 16;
 /// Most inode numbers granted at once.
-pub const GRANT_MAX: usize = 4096;
+pub const GRANT_MAX: usize = 8192;
 /// Most runs of them.
 pub const RUNS_MAX: usize = 240;
 /// Most segments that one request gives back.

@@ -182,6 +182,14 @@ pub fn straddled_after(
     }
 }
 
+/// Whether the delta in which an operation published under `expected` is sealed, with what the operation stored there
+/// last: nothing was in flight when it was copied for that, and nobody publishes in it any more. The operation has been
+/// left, and the header has been seen without a mark since. It is done then, as part of what is sealed, and nobody has to
+/// ask: the controller answers when all of it is verified state. Where it is not so, that says nothing.
+pub fn is_sealed_with(header: &LiveHeader, expected: &Expected) -> bool {
+    header.sealed() == expected.fold
+}
+
 /// Marks a header: no operation begins on its inode from now on (after a heavy barrier).
 /// Controller only.
 pub fn mark(header: &LiveHeader) {

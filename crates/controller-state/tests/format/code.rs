@@ -17,7 +17,9 @@ use arck_core_state::index;
 use arck_core_state::inode;
 use arck_core_state::record::{self, DeltaPageHeader, RecordRef, StoredRecord, effect};
 use arck_core_state::superblock::{self, Durability, StoredSuperblock};
-use arck_core_state::{FileKind, Geometry, IndexRoot, Inode, Ownership, PagePtr, layout};
+use arck_core_state::{
+    FileKind, Geometry, IndexRoot, Inode, Ownership, PagePtr, PageWords, layout,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -257,7 +259,7 @@ fn fields<const N: usize>(fields: [(&str, usize, usize); N]) -> Fields {
         .into()
 }
 
-fn bytes(page: &HashPage<'_>) -> Vec<u8> {
+fn bytes(page: &HashPage<&PageWords>) -> Vec<u8> {
     let words = page.0.iter();
     words
         .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
@@ -265,7 +267,7 @@ fn bytes(page: &HashPage<'_>) -> Vec<u8> {
 }
 
 /// Where bytes that are `value` begin in a page on which everything else is zero.
-fn find(page: &HashPage<'_>, value: &[u8]) -> usize {
+fn find(page: &HashPage<&PageWords>, value: &[u8]) -> usize {
     let bytes = bytes(page);
     let at = bytes.windows(value.len()).position(|bytes| bytes == value);
     at.expect("a value that was stored")
@@ -276,7 +278,7 @@ pub fn page_layouts() -> Structures {
     let (tags, units) = (directory::TAGS_OFFSET, directory::UNITS_OFFSET);
     let word = |index: usize| index * 8;
     let words = arck_core_state::zeroed_page();
-    let page = HashPage(&words);
+    let page = HashPage(&*words);
     page.format(0xa1a2_a3a4, 0xb1b2_b3b4);
     let magic = find(&page, &directory::HASH_PAGE_MAGIC.to_le_bytes());
     let identity = find(&page, &0xb1b2_b3b4_a1a2_a3a4u64.to_le_bytes());

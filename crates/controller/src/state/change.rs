@@ -20,11 +20,11 @@ use crate::state::classes::NOBODY;
 use crate::state::searches::NewSearches;
 use crate::state::tables::State;
 use crate::state::watching::Noted;
-use crate::state::working::{Touched, WorkingPage};
+use crate::state::working::{Edited, Seen, WorkingPage};
 use arck_controller_state::segments::{CONTROLLER, FOREIGN, SegmentEntry, SegmentKind};
 use arck_core_state::header::HeaderKind;
 use arck_core_state::{
-    FileKind, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber,
+    FileKind, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber, Words,
 };
 use arck_verifier::ByNumber;
 use foldhash::{HashMap, HashSet};
@@ -32,7 +32,6 @@ pub use numbered::HeaderWords;
 use numbered::Numbered;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 /// Whether a commit has to reach the medium in `paged` mode; elsewhere all do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +91,10 @@ impl Pages for Change<'_> {
             },
             None => self.state.pool.page(pointer),
         }
+    }
+
+    fn prefetch(&self, page: &PageWords, index: usize) {
+        self.state.prefetch(page, index);
     }
 }
 
@@ -511,8 +514,15 @@ impl<'a> Change<'a> {
         let live = self.live(page, index)?;
         Ok(match self.pages.get(&page) {
             Some(working) => working.word(live, index),
-            None => live[index].load(Ordering::Relaxed),
+            None => live.word(index),
         })
+    }
+
+    /// A metadata page as this change leaves it, of which little is to be looked at. `None` if the page is none.
+    pub fn seen(&self, page: PagePtr) -> Option<Seen<'_>> {
+        let live = self.state.pool.page(page)?;
+        let working = self.pages.get(&page);
+        Some(Seen { working, live })
     }
 
     /// Sets a word of a metadata page. EIO if the page is none.
@@ -526,12 +536,18 @@ impl<'a> Change<'a> {
     }
 
     /// A metadata page to be changed in place. EIO if the page is none.
-    /// Whoever changes it notes which words.
-    pub fn edit(&mut self, page: PagePtr) -> Result<(&PageWords, &Touched), Errno> {
+    pub fn edit(&mut self, page: PagePtr) -> Result<Edited<'_>, Errno> {
         let live = self.state.pool.page(page).ok_or(Errno::IO)?;
         let working = self.pages.entry(page);
         let working = working.or_insert_with(WorkingPage::of_live);
-        Ok((working.words(live), working.touched()))
+        Ok(Edited { working, live })
+    }
+
+    /// The same, of which much is to be changed: all of it is copied at once.
+    pub fn edit_much(&mut self, page: PagePtr) -> Result<Edited<'_>, Errno> {
+        let edited = self.edit(page)?;
+        edited.working.words(edited.live);
+        Ok(edited)
     }
 
     /// Whether nothing changes but, perhaps, marks.

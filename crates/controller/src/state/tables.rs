@@ -295,6 +295,12 @@ impl Pages for State {
     fn page(&self, pointer: PagePtr) -> Option<&PageWords> {
         self.pool.page(pointer)
     }
+
+    fn prefetch(&self, page: &PageWords, index: usize) {
+        if let Some(word) = page.get(index) {
+            arck_pm::copy::prefetch(word);
+        }
+    }
 }
 
 /// Buckets of a directory.

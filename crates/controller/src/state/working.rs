@@ -1,53 +1,88 @@
 //! A metadata page as a change leaves it, in private memory.
 //!
-//! Most hand-overs change a word of an index page that nobody has looked at lately: copying all of
-//! it, and comparing all of it afterwards, would fetch 64 cache lines for one.
+//! Most changes are of a page that nobody has looked at lately, and of few of its words: copying all of
+//! it would fetch 64 cache lines for three or four.
 //!
 //! # Invariants
-//! * A page that is not fresh is its live page with `few` on top, until it is made `whole`; from
+//! * A page that is not fresh is its live page with `lines` in place of the live ones, until it is made `whole`; from
 //!   then on `whole` alone counts.
 //! * A fresh page is whole from the beginning: nobody looks at what stood there.
-//! * Of a whole page that is not fresh, words that are not `touched` are as they stand live: a page of which a name has
-//!   gone need not be compared word by word with one that is not in the cache any more.
+//! * Whatever is set is noted in `touched`, and nothing else differs from the live page.
 
-use arck_core_state::{PageWords, copied_page, zeroed_page};
-use std::cell::{Cell, OnceCell};
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use arck_core_state::{EditWords, PageWords, Words, copied_page, zeroed_page};
+use arck_pm::copy::prefetch;
+use std::cell::{Cell, OnceCell, RefCell};
 
-/// Words changed at most before the page is copied.
-const FEW_MAX: usize = 16;
+/// Words in a page.
+const WORDS: usize = 512;
+/// Words in a line of the processor's cache.
+const LINE: usize = 8;
+/// Lines for which there is room from the beginning: those of a name that comes or goes.
+const LINES_AT_FIRST: usize = 5;
 
 /// See the module's head.
 pub struct WorkingPage {
     is_fresh: bool,
-    /// Changed words by index, each once.
-    few: Vec<(u16, u64)>,
+    lines: RefCell<Lines>,
     whole: OnceCell<Box<PageWords>>,
     touched: Touched,
 }
 
-/// Words of the whole page that may have changed since it was made whole, a bit each.
-#[derive(Default)]
-pub struct Touched([Cell<u64>; WORDS / 64]);
+/// Lines of a page that have been copied.
+struct Lines {
+    /// Which ones, a bit each.
+    present: u64,
+    /// Where each of those stands among `copies`.
+    places: [u8; WORDS / LINE],
+    copies: Vec<[u64; LINE]>,
+}
 
-/// Words in a page.
-const WORDS: usize = 512;
+impl Default for Lines {
+    fn default() -> Lines {
+        Lines {
+            present: 0,
+            places: [0; WORDS / LINE],
+            copies: Vec::new(),
+        }
+    }
+}
+
+impl Lines {
+    fn word(&self, index: usize) -> Option<u64> {
+        let line = index / LINE;
+        let is_here = self.present & 1 << line != 0;
+        is_here.then(|| self.copies[usize::from(self.places[line])][index % LINE])
+    }
+
+    /// A word whose line is copied first.
+    fn word_mut(&mut self, live: &PageWords, index: usize) -> &mut u64 {
+        let line = index / LINE;
+        if self.present & 1 << line == 0 {
+            if self.copies.is_empty() {
+                self.copies.reserve(LINES_AT_FIRST);
+            }
+            // There are 64 at most.
+            self.places[line] = u8::try_from(self.copies.len()).unwrap_or(u8::MAX);
+            let copy = std::array::from_fn(|at| live.word(line * LINE + at));
+            self.copies.push(copy);
+            self.present |= 1 << line;
+        }
+        &mut self.copies[usize::from(self.places[line])][index % LINE]
+    }
+}
+
+/// Words that may have changed since the page was as it stands live, a bit each.
+#[derive(Default)]
+struct Touched([Cell<u64>; WORDS / 64]);
 
 impl Touched {
-    /// Notes words that somebody changes in [`WorkingPage::words`].
-    pub fn note(&self, words: Range<usize>) {
-        for (at, bits) in (0..).step_by(64).zip(&self.0) {
-            let (first, end) = (words.start.max(at), words.end.min(at + 64));
-            if first < end {
-                let mask = !0 >> (64 - (end - first)) << (first - at);
-                bits.set(bits.get() | mask);
-            }
-        }
+    fn note(&self, word: usize) {
+        let bits = &self.0[word / 64];
+        bits.set(bits.get() | 1 << (word % 64));
     }
 
     /// Ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> {
+    fn iter(&self) -> impl Iterator<Item = usize> {
         (0..).zip(&self.0).flat_map(|(at, bits)| {
             let mut bits: u64 = bits.get();
             std::iter::from_fn(move || {
@@ -59,35 +94,64 @@ impl Touched {
     }
 }
 
+/// A page as a change leaves it, to be looked at.
+#[derive(Clone, Copy)]
+pub struct Seen<'p> {
+    pub working: Option<&'p WorkingPage>,
+    pub live: &'p PageWords,
+}
+
+impl Words for Seen<'_> {
+    fn word(&self, index: usize) -> u64 {
+        match self.working {
+            Some(working) => working.word(self.live, index),
+            None => self.live.word(index),
+        }
+    }
+}
+
+/// A page that a change edits. What is changed is noted.
+#[derive(Clone, Copy)]
+pub struct Edited<'p> {
+    pub working: &'p WorkingPage,
+    pub live: &'p PageWords,
+}
+
+impl Words for Edited<'_> {
+    fn word(&self, index: usize) -> u64 {
+        self.working.word(self.live, index)
+    }
+}
+
+impl EditWords for Edited<'_> {
+    fn set_word(&self, index: usize, value: u64) {
+        self.working.set(self.live, index, value);
+    }
+}
+
 impl WorkingPage {
-    /// A new page, zeroed.
-    pub fn fresh() -> WorkingPage {
+    fn new(is_fresh: bool, whole: OnceCell<Box<PageWords>>) -> WorkingPage {
         WorkingPage {
-            is_fresh: true,
-            few: Vec::new(),
-            whole: OnceCell::from(zeroed_page()),
+            is_fresh,
+            lines: RefCell::default(),
+            whole,
             touched: Touched::default(),
         }
+    }
+
+    /// A new page, zeroed.
+    pub fn fresh() -> WorkingPage {
+        WorkingPage::new(true, OnceCell::from(zeroed_page()))
     }
 
     /// A new page with these contents.
     pub fn copy_of(old: &PageWords) -> WorkingPage {
-        WorkingPage {
-            is_fresh: true,
-            few: Vec::new(),
-            whole: OnceCell::from(copied_page(old)),
-            touched: Touched::default(),
-        }
+        WorkingPage::new(true, OnceCell::from(copied_page(old)))
     }
 
     /// The live page, nothing changed yet.
     pub fn of_live() -> WorkingPage {
-        WorkingPage {
-            is_fresh: false,
-            few: Vec::new(),
-            whole: OnceCell::new(),
-            touched: Touched::default(),
-        }
+        WorkingPage::new(false, OnceCell::new())
     }
 
     pub fn is_fresh(&self) -> bool {
@@ -103,10 +167,11 @@ impl WorkingPage {
     pub fn words(&self, live: &PageWords) -> &PageWords {
         self.whole.get_or_init(|| {
             let words = copied_page(live);
-            for &(index, value) in &self.few {
-                words[usize::from(index)].store(value, Ordering::Relaxed);
-                self.touched
-                    .note(usize::from(index)..usize::from(index) + 1);
+            let lines = self.lines.take();
+            for index in self.touched.iter() {
+                if let Some(value) = lines.word(index) {
+                    words.set_word(index, value);
+                }
             }
             words
         })
@@ -115,61 +180,35 @@ impl WorkingPage {
     /// One word, whose index is below 512.
     pub fn word(&self, live: &PageWords, index: usize) -> u64 {
         if let Some(words) = self.whole.get() {
-            return words[index].load(Ordering::Relaxed);
+            return words.word(index);
         }
-        let changed = self.few.iter().find(|(at, _)| usize::from(*at) == index);
-        changed.map_or_else(|| live[index].load(Ordering::Relaxed), |&(_, value)| value)
+        let copied = self.lines.borrow().word(index);
+        copied.unwrap_or_else(|| live.word(index))
     }
 
     /// Sets a word, whose index is below 512.
-    pub fn set(&mut self, live: &PageWords, index: usize, value: u64) {
-        if self.whole.get().is_none() {
-            if let Some(known) = self
-                .few
-                .iter_mut()
-                .find(|(at, _)| usize::from(*at) == index)
-            {
-                known.1 = value;
-                return;
-            }
-            if self.few.len() < FEW_MAX
-                && let Ok(at) = u16::try_from(index)
-            {
-                self.few.push((at, value));
-                return;
-            }
+    pub fn set(&self, live: &PageWords, index: usize, value: u64) {
+        match self.whole.get() {
+            Some(words) => words.set_word(index, value),
+            None => *self.lines.borrow_mut().word_mut(live, index) = value,
         }
-        self.words(live)[index].store(value, Ordering::Relaxed);
-        self.touched.note(index..index + 1);
+        self.touched.note(index);
     }
 
-    pub fn touched(&self) -> &Touched {
-        &self.touched
+    /// Has fetched what [`for_changed`](WorkingPage::for_changed) looks at first.
+    pub fn prefetch(&self) {
+        prefetch(self);
+    }
+
+    /// The same, of what that refers to.
+    pub fn prefetch_lines(&self) {
+        self.lines.borrow().copies.iter().for_each(prefetch);
     }
 
     /// Tells the words that may differ from the live page's, ascending.
     pub fn for_changed(&self, live: &PageWords, mut each: impl FnMut(usize, u64)) {
-        let Some(words) = self.whole.get() else {
-            let mut few = self.few.clone();
-            few.sort_unstable();
-            let few = few.into_iter();
-            return few.for_each(|(index, value)| each(usize::from(index), value));
-        };
         let touched = self.touched.iter();
-        touched.for_each(|index| each(index, words[index].load(Ordering::Relaxed)));
-        debug_assert!(
-            self.is_fresh || self.is_as_touched(words, live),
-            "a word has changed, and nobody has said so"
-        );
-    }
-
-    fn is_as_touched(&self, words: &PageWords, live: &PageWords) -> bool {
-        let same = |(word, live): (&AtomicU64, &AtomicU64)| {
-            word.load(Ordering::Relaxed) == live.load(Ordering::Relaxed)
-        };
-        let mut touched = self.touched.iter().peekable();
-        let mut pairs = words.iter().zip(live).enumerate();
-        pairs.all(|(index, pair)| touched.next_if_eq(&index).is_some() || same(pair))
+        touched.for_each(|index| each(index, self.word(live, index)));
     }
 }
 
@@ -177,26 +216,13 @@ impl WorkingPage {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn words_that_are_noted_are_told_in_order(ranges in prop::collection::vec((0usize..=512, 0usize..=512), 0..20)) {
-            let touched = Touched::default();
-            let mut model = std::collections::BTreeSet::new();
-            for (one, other) in ranges {
-                let range = one.min(other)..one.max(other);
-                touched.note(range.clone());
-                model.extend(range);
-            }
-            prop_assert!(touched.iter().eq(model));
-        }
-    }
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicU64;
 
     fn changed(working: &WorkingPage, live: &PageWords) -> Vec<(usize, u64)> {
         let mut changed = Vec::new();
         working.for_changed(live, |index, value| changed.push((index, value)));
         assert!(changed.is_sorted());
-        changed.retain(|&(index, value)| live[index].load(Ordering::Relaxed) != value);
         changed
     }
 
@@ -204,29 +230,35 @@ mod tests {
         std::array::from_fn(|index| AtomicU64::new(value(index)))
     }
 
-    #[test]
-    fn few_or_many_words_come_to_the_same() {
-        for count in [1, 2, FEW_MAX, FEW_MAX + 1, 200] {
+    proptest! {
+        /// Whatever is set, before and after the page is made whole, is what is read and told, and nothing else is.
+        #[test]
+        fn a_page_is_the_live_one_with_what_was_set(
+            before in prop::collection::vec((0usize..WORDS, 0u64..5), 0..80), is_made_whole: bool,
+            after in prop::collection::vec((0usize..WORDS, 0u64..5), 0..20)) {
             let live = page(|index| index as u64);
-            let mut working = WorkingPage::of_live();
-            // Downwards, some of them twice, one of them as it was.
-            for index in (0..count).rev() {
-                working.set(&live, index * 2 + 1, 7);
-                working.set(&live, index * 2 + 1, 1_000);
+            let working = WorkingPage::of_live();
+            let mut model = BTreeMap::new();
+            let mut set = |pairs: Vec<(usize, u64)>| {
+                for (index, value) in pairs {
+                    working.set(&live, index, value);
+                    model.insert(index, value);
+                }
+            };
+            set(before);
+            prop_assert!(working.whole().is_none());
+            if is_made_whole {
+                working.words(&live);
             }
-            working.set(&live, 511, 511);
-            assert_eq!(working.whole().is_none(), count < FEW_MAX);
-            let expected: Vec<(usize, u64)> = (0..count).map(|i| (i * 2 + 1, 1_000)).collect();
-            assert_eq!(changed(&working, &live), expected);
-            assert_eq!((working.word(&live, 1), working.word(&live, 2)), (1_000, 2));
+            set(after);
+            let expected: Vec<_> = model.clone().into_iter().collect();
+            prop_assert_eq!(changed(&working, &live), expected);
+            let expected = |index: &usize| model.get(index).copied().unwrap_or(*index as u64);
+            for index in 0..WORDS {
+                prop_assert_eq!(working.word(&live, index), expected(&index));
+            }
             let words = working.words(&live);
-            assert_eq!(words[1].load(Ordering::Relaxed), 1_000);
-            assert_eq!(words[510].load(Ordering::Relaxed), 510);
-            // Whole now, and the same.
-            working.set(&live, 2, 9);
-            let mut more = expected.clone();
-            more.insert(1, (2, 9));
-            assert_eq!(changed(&working, &live), more);
+            prop_assert!((0..WORDS).all(|index| words.word(index) == expected(&index)));
         }
     }
 
@@ -237,14 +269,7 @@ mod tests {
         let fresh = WorkingPage::fresh();
         assert!(fresh.is_fresh() && fresh.whole().is_some());
         assert_eq!(fresh.word(&live, 0), 0);
-        // Changed in place, as a live page that is whole.
-        for mut working in [fresh, WorkingPage::of_live()] {
-            working.words(&live)[9].store(5, Ordering::Relaxed);
-            working.touched().note(9..10);
-            assert_eq!(working.word(&live, 9), 5);
-            working.set(&live, 10, 6);
-            let changed = changed(&working, &live);
-            assert!(changed.contains(&(9, 5)) && changed.contains(&(10, 6)));
-        }
+        fresh.set(&live, 9, 5);
+        assert_eq!(changed(&fresh, &live), [(9, 5)]);
     }
 }

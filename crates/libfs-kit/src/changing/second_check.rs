@@ -3,6 +3,7 @@
 //! # Invariants
 //! * What was folded is told by the fold copy alone, after the operation has been left; never by the
 //!   verified state, which others may have changed since (DESIGN section 5).
+//! * What is known to be sealed stands, as if it had been done before the fold began.
 //! * Of an operation on several inodes either all stands, or what was published is taken back, inside
 //!   the operation, before it is made again.
 
@@ -14,7 +15,7 @@ use crate::ownership::{self, Straddled};
 use crate::views::CachedInode;
 use arck_pm::order::FlushedSet;
 use arck_pm::{Durable, order};
-use arck_protocol::operation::Expected;
+use arck_protocol::operation::{Expected, is_sealed_with};
 use rustix::io::Errno;
 
 /// What [`Changing::confirm`] found.
@@ -97,11 +98,15 @@ impl Changing<'_> {
         let last_bytes = &mut last_bytes[..published.length];
         last_bytes.copy_from_slice(bytes);
         // Whoever has been inside since before it published is waited for, by whatever fold has marked the first inode.
-        let mut is_waited_for = self.is_inside();
+        let was_inside = self.is_inside();
+        let mut is_waited_for = was_inside;
+        let is_same = |other: &CachedInode| other.number() == inode.number();
+        let is_alone = inodes.iter().all(|(other, _)| is_same(other));
+        let others = if is_alone { &[] } else { &inodes[1..] };
         for _ in 0..ATTEMPTS_MAX {
             self.enter();
             // Nor does anything come on top of a delta that was refused.
-            let others_hold = self.all_hold(&inodes[1..])? && !header.ownership().is_refused();
+            let others_hold = self.all_hold(others)? && !header.ownership().is_refused();
             if others_hold && last == published.word && expected.still_holds(header) {
                 return Ok(Confirmed::Standing);
             }
@@ -117,6 +122,15 @@ impl Changing<'_> {
             }
             self.leave();
             is_waited_for = false;
+            if is_alone && was_inside && last == published.word {
+                ownership::wait_unmarked(self.session, header)?;
+                if is_sealed_with(header, expected) {
+                    // Its view is still that of the delta which was sealed: who brings it up to that needs the locks that
+                    // the operation has. So it is shown there, and becomes part of what is sealed.
+                    self.enter();
+                    return Ok(Confirmed::Standing);
+                }
+            }
             match ownership::straddled_after(
                 self.session,
                 header,

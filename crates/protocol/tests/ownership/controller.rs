@@ -300,7 +300,8 @@ impl Controller {
             return Err(Errno::IO);
         }
 
-        let seals = self.seals && !straddled && after != After::Release;
+        let is_whole = !straddled || self.mutation == Mutation::SealsWhatStraddles;
+        let seals = self.seals && is_whole && after != After::Release;
         if seals && thread_rng().r#gen() && self.seal(session, &copies) {
             if thread_rng().r#gen() {
                 self.dies(session);

@@ -17,7 +17,7 @@ use crate::service::Channel;
 use arck_core_state::primitive::{Ordering, spin_hint};
 use arck_core_state::{InodeNumber, LiveHeader};
 use arck_protocol::operation::{
-    Expected, LightBarrier, OperationSlot, Straddled, straddled, straddled_after,
+    Expected, LightBarrier, OperationSlot, Straddled, is_sealed_with, straddled, straddled_after,
 };
 use arck_protocol::{InodeList, Request, Response};
 use rustix::io::Errno;
@@ -320,6 +320,9 @@ impl Thread {
             } else {
                 Straddled::Missed
             });
+        }
+        if is_sealed_with(header, expected) {
+            return Ok(Straddled::Included);
         }
         straddled(header, expected, &word.to_le_bytes(), |length| {
             self.ask(&Request::FoldCopy {

@@ -509,6 +509,11 @@ fn finds_the_other_half_not_sealed() {
 }
 
 #[test]
+fn finds_sealing_what_operations_straddle() {
+    finds(Mutation::SealsWhatStraddles, ONE_SEAL, LOST);
+}
+
+#[test]
 fn finds_unsealing_before_applying() {
     finds(Mutation::UnsealsBeforeApplying, ONE_SEALED_LOOK, LOST);
 }

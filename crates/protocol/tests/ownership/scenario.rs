@@ -63,6 +63,7 @@ pub enum Mutation {
     SealsInPlace,
     /// Of an operation on two inodes; the other goes on under its number.
     SealsOneOfTwo,
+    SealsWhatStraddles,
     UnsealsBeforeApplying,
     /// The next controller, of what another one has sealed that died.
     NextForgetsSealed,

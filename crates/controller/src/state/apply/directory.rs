@@ -13,13 +13,13 @@
 //!   becomes empty is unlinked and freed; a directory without names has no pages at all.
 //! * A page of names that is free shows none: the directory may be closed later to those who can map it.
 
-use crate::state::apply::edited::EditedPage;
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
+use crate::state::working::Edited;
 use arck_core_state::directory::{
-    CHAIN_MAX, Dentry, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name, next_page,
-    room_in_page, units_for,
+    CHAIN_MAX, Dentry, HashPage, Name, bucket_of, find_in_page, for_each_in_bucket, hash_name,
+    next_page, room_in_page, units_for,
 };
 use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, index};
 use rustix::io::Errno;
@@ -41,13 +41,13 @@ fn hash_of(change: &Change<'_>, name: &[u8]) -> u64 {
 
 /// The overflow page behind a hash page; null = none.
 fn next(change: &Change<'_>, page: PagePtr) -> Result<PagePtr, Errno> {
-    change.page(page).map(next_page).ok_or(Errno::IO)
+    let page = change.seen(page).ok_or(Errno::IO)?;
+    Ok(next_page(&page))
 }
 
 /// A page of names to be changed.
-pub fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<EditedPage<'c>, Errno> {
-    let (words, touched) = change.edit(page)?;
-    Ok(EditedPage::new(words, touched))
+pub fn edit<'c>(change: &'c mut Change<'_>, page: PagePtr) -> Result<HashPage<Edited<'c>>, Errno> {
+    change.edit(page).map(HashPage)
 }
 
 /// Adds a name that is not there. The caller stores the inode.
@@ -92,15 +92,14 @@ fn insert(
                 edit(change, last)?.set_next(at);
             }
         }
-        // Only what is changed is copied.
-        let page = change.page(at).ok_or(Errno::IO)?;
-        if room_in_page(page, need).is_some() {
+        let page = change.seen(at).ok_or(Errno::IO)?;
+        if room_in_page(&page, need).is_some() {
             let added = edit(change, at)?.add(hash, name, dentry);
             added.ok_or(Errno::INVAL)?;
             return Ok(depth > 0);
         }
         last = at;
-        at = next_page(page);
+        at = next_page(&page);
     }
     Err(Errno::NOSPC)
 }
@@ -185,10 +184,10 @@ pub fn remove(change: &mut Change<'_>, inode: &mut Inode, name: &[u8]) -> Result
         if at.is_null() {
             return Err(Errno::NOENT);
         }
-        let page = change.page(at).ok_or(Errno::IO)?;
-        let Some((_, unit)) = find_in_page(page, hash, name) else {
+        let page = change.seen(at).ok_or(Errno::IO)?;
+        let Some((_, unit)) = find_in_page(&page, hash, name) else {
             before = Some(at);
-            at = next_page(page);
+            at = next_page(&page);
             continue;
         };
         inode.entries = inode.entries.saturating_sub(1);
@@ -203,7 +202,7 @@ pub fn remove(change: &mut Change<'_>, inode: &mut Inode, name: &[u8]) -> Result
         if let Some(before) = before
             && content.is_empty()
         {
-            let behind = next_page(content.words());
+            let behind = next_page(&content.0);
             edit(change, before)?.set_next(behind);
             change.free_names(at);
         }

@@ -11,16 +11,16 @@
 //! * Names are given in the order of buckets, so those of a bucket follow each other, whatever the size.
 
 use crate::state::apply::directory::{self, CHAIN_FULL, edit, free_all};
-use crate::state::apply::edited::EditedPage;
 use crate::state::apply::file::Setter;
 use crate::state::change::Change;
 use crate::state::tables::buckets;
+use crate::state::working::Edited;
 use arck_core_state::directory::{
-    CHAIN_MAX, MovedDentry, UNITS, bucket_of, bucket_order, find_in_page, next_page, units_for,
-    units_used,
+    CHAIN_MAX, HashPage, MovedDentry, UNITS, bucket_of, bucket_order, find_in_page, next_page,
+    units_for, units_used,
 };
 use arck_core_state::in_order::{self, Place, Sought};
-use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, PageWords, Pages, index};
+use arck_core_state::{IndexRoot, Inode, PAGE_SIZE, PagePtr, Pages, Words, index};
 use arck_verifier::ChangedName;
 use rustix::io::Errno;
 
@@ -28,6 +28,8 @@ use rustix::io::Errno;
 const MANY: usize = 8;
 /// Units of a bucket on average, of a directory that grows.
 const UNITS_WANTED: u64 = UNITS as u64 * 2 / 3;
+/// Buckets of which what is looked at first is asked for together.
+const TOGETHER: usize = 16;
 /// Buckets that are looked at for how full a directory is.
 const SAMPLES: u64 = 8;
 
@@ -50,7 +52,7 @@ fn chain(change: &Change<'_>, root: IndexRoot, bucket: u64) -> Result<Vec<PagePt
             return Err(Errno::IO);
         }
         pages.push(at);
-        at = next_page(change.page(at).ok_or(Errno::IO)?);
+        at = next_page(&change.seen(at).ok_or(Errno::IO)?);
     }
     Ok(pages)
 }
@@ -73,15 +75,53 @@ pub fn remove_all(
         inode.size = PAGE_SIZE;
         return Ok(());
     }
-    let count = buckets(inode);
-    for (bucket, run) in by_bucket(names, count) {
-        remove_run(change, inode, bucket, run)?;
+    for_each_bucket(change, inode, names, remove_run)
+}
+
+/// A page of names, of which so many are to be changed: where these are many, its lines are copied one behind another,
+/// which a processor fetches faster than what it is led to.
+fn edit_for<'c>(
+    change: &'c mut Change<'_>,
+    page: PagePtr,
+    names: usize,
+) -> Result<HashPage<Edited<'c>>, Errno> {
+    match names >= in_order::WHOLE {
+        true => change.edit_much(page).map(HashPage),
+        false => edit(change, page),
     }
-    Ok(())
+}
+
+/// Calls `each` with the names of each bucket. What it will look at first is asked for beforehand, of some buckets
+/// together: where a directory is large, nothing of it is in the cache.
+fn for_each_bucket<'n, 'a>(
+    change: &mut Change<'_>,
+    inode: &mut Inode,
+    names: &'n [ChangedName<'a>],
+    mut each: impl FnMut(&mut Change<'_>, &mut Inode, u64, &'n [ChangedName<'a>]) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let mut runs = by_bucket(names, buckets(inode));
+    let mut together = Vec::with_capacity(TOGETHER);
+    loop {
+        together.extend(runs.by_ref().take(TOGETHER));
+        if together.is_empty() {
+            return Ok(());
+        }
+        for &(bucket, run) in &together {
+            let first = index::lookup(change, inode.root, bucket).ok_or(Errno::IO)?;
+            if let Some(page) = change.state.pool.page(first).filter(|_| !first.is_null()) {
+                let known = run.iter().filter_map(|name| name.place);
+                let known = known.filter(|place| place.page() == first);
+                in_order::ask_for_names(change, page, known.map(Place::unit));
+            }
+        }
+        for (bucket, run) in together.drain(..) {
+            each(change, inode, bucket, run)?;
+        }
+    }
 }
 
 /// Where a name stands in a page: where the verifier found it, if it is there still, and else wherever it is.
-fn unit_in(page: &PageWords, at: PagePtr, name: &ChangedName<'_>) -> Option<usize> {
+fn unit_in(page: &impl Words, at: PagePtr, name: &ChangedName<'_>) -> Option<usize> {
     let sought = Sought {
         hash: name.hash,
         name: &name.name,
@@ -108,18 +148,17 @@ fn remove_run(
         }
         let is_known = |name: &&ChangedName<'_>| name.place.is_some_and(|place| place.page() == at);
         if !left.iter().any(is_known) {
-            let page = change.page(at).ok_or(Errno::IO)?;
-            if left.iter().all(|name| unit_in(page, at, name).is_none()) {
+            let page = change.seen(at).ok_or(Errno::IO)?;
+            if left.iter().all(|name| unit_in(&page, at, name).is_none()) {
                 before = Some(at);
                 continue;
             }
         }
-        // Copied first: its lines follow each other, and names are looked for in what is in the cache.
-        let content = edit(change, at)?;
+        let content = edit_for(change, at, left.len())?;
         let mut removed = Ok(());
-        left.retain(|name| match unit_in(content.words(), at, name) {
+        left.retain(|name| match unit_in(&content.0, at, name) {
             Some(unit) => {
-                removed = removed.and(content.remove(unit).ok_or(Errno::IO));
+                removed = removed.and(content.remove(unit).map(drop).ok_or(Errno::IO));
                 false
             }
             None => true,
@@ -127,7 +166,7 @@ fn remove_run(
         removed?;
         match before {
             Some(before) if content.is_empty() => {
-                let behind = next_page(content.words());
+                let behind = next_page(&content.0);
                 edit(change, before)?.set_next(behind);
                 change.free_names(at);
             }
@@ -183,7 +222,7 @@ fn buckets_wanted(
     let mut sampled = 0;
     for sample in 0..samples {
         for page in chain(change, inode.root, count * sample / samples)? {
-            sampled += units_used(change.page(page).ok_or(Errno::IO)?) as u64;
+            sampled += units_used(&change.seen(page).ok_or(Errno::IO)?) as u64;
         }
     }
     let come: u64 = names
@@ -343,10 +382,7 @@ fn insert_all(
     inode: &mut Inode,
     names: &[ChangedName<'_>],
 ) -> Result<(), Errno> {
-    let count = buckets(inode);
-    for (bucket, run) in by_bucket(names, count) {
-        insert_run(change, inode, bucket, run)?;
-    }
+    for_each_bucket(change, inode, names, insert_run)?;
     count_added(inode, names)
 }
 
@@ -363,8 +399,8 @@ fn insert_run(
         if left.is_empty() {
             return Ok(());
         }
-        if units_used(change.page(at).ok_or(Errno::IO)?) < UNITS {
-            fill(edit(change, at)?, &mut left);
+        if units_used(&change.seen(at).ok_or(Errno::IO)?) < UNITS {
+            fill(edit_for(change, at, left.len())?, &mut left);
         }
     }
     let (mut last, mut length) = (pages.last().copied(), pages.len());
@@ -391,7 +427,7 @@ fn insert_run(
 }
 
 /// Puts into a page what there is room for, and leaves the others.
-fn fill(page: EditedPage<'_>, left: &mut Vec<&ChangedName<'_>>) {
+fn fill(page: HashPage<Edited<'_>>, left: &mut Vec<&ChangedName<'_>>) {
     // Where the search goes on: what lies before has been filled, or is too small for some.
     let mut from = 0;
     left.retain(|name| {

@@ -9,7 +9,6 @@
 //!   inode's own changes behind those of its names, or another session's, that were made later.
 
 pub mod directory;
-pub mod edited;
 pub mod file;
 pub mod many;
 

@@ -20,6 +20,9 @@ use zerocopy::IntoBytes;
 /// Bytes of an entry for each inode number, about: its sequence, its header, some words of the inode and of its name.
 const BYTES_OF_NUMBER: usize = 160;
 
+/// So many pages ahead of the one that is looked at are fetched into the caches.
+const AHEAD: usize = 4;
+
 /// What stands in a map, in the order in which it lies in memory.
 fn in_order<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
     let mut entries: Vec<_> = map.iter().collect();
@@ -133,7 +136,15 @@ impl Change<'_> {
             let offset = entry_offset(segment);
             redo.put(Target::Segments, offset, entry.as_bytes());
         }
-        for (&page, working) in in_order(&self.pages) {
+        let pages = in_order(&self.pages);
+        for (at, &(&page, working)) in pages.iter().enumerate() {
+            // They were made in another order: what comes soon is not in the cache.
+            if let Some((_, later)) = pages.get(at + 2 * AHEAD) {
+                later.prefetch();
+            }
+            if let Some((_, next)) = pages.get(at + AHEAD) {
+                next.prefetch_lines();
+            }
             if working.is_fresh() {
                 continue;
             }

@@ -4,6 +4,7 @@ use super::*;
 use crate::state::change::{Change, Weight};
 use crate::state::tables::State;
 use crate::testing::TestCore;
+use std::sync::atomic::Ordering;
 
 /// # Regression
 /// A page of names that was made, freed and made again in one change (a directory that split as it was closed) was
