@@ -26,7 +26,7 @@ use crate::process::spawn;
 use crate::raw::{self, Arguments, error, syscall};
 use crate::thread::{self, OUTSIDE_DISPATCH, Thread};
 use crate::{memory, settings};
-use kernel::{KernelAction, OPEN, bit, restorer, set_kernel_action};
+use kernel::{KernelAction, OPEN, bit, change_mask, restorer, set_kernel_action, set_mask};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const SA_RESTORER: u64 = 0x0400_0000;
@@ -391,7 +391,7 @@ fn raise_pending(thread: &Thread) {
         *word = kept.load(Ordering::Relaxed);
     }
     let mask = thread.pending_mask.load(Ordering::Relaxed);
-    // SAFETY: queues a signal to this very thread, and sets the mask it had.
+    // SAFETY: queues a signal to this very thread.
     unsafe {
         let thread_id = syscall!(libc::SYS_gettid);
         syscall!(
@@ -401,14 +401,8 @@ fn raise_pending(thread: &Thread) {
             signal,
             information.as_ptr()
         );
-        syscall!(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            0,
-            8
-        );
     }
+    set_mask(mask);
 }
 
 /// While it lives, no signal that somebody sends reaches this thread: its handler could jump out of what is done. Faults do.
@@ -418,38 +412,15 @@ pub struct Unbroken {
 
 impl Unbroken {
     pub fn begin() -> Unbroken {
-        const FAULTS: [i32; 6] = [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGSYS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-        ];
-        let blocked = FAULTS
-            .iter()
-            .fold(u64::MAX, |mask, fault| mask & !(1 << (fault - 1)));
-        let mut before = 0u64;
-        let how = libc::SIG_BLOCK;
-        // SAFETY: masks of ours.
-        unsafe {
-            syscall!(
-                libc::SYS_rt_sigprocmask,
-                how,
-                &raw const blocked,
-                &raw mut before,
-                8
-            )
-        };
-        Unbroken { before }
+        Unbroken {
+            before: change_mask(libc::SIG_BLOCK, !OPEN),
+        }
     }
 }
 
 impl Drop for Unbroken {
     fn drop(&mut self) {
-        let how = libc::SIG_SETMASK;
-        // SAFETY: a mask of ours.
-        unsafe { syscall!(libc::SYS_rt_sigprocmask, how, &raw const self.before, 0, 8) };
+        set_mask(self.before);
     }
 }
 

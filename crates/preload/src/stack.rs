@@ -213,14 +213,14 @@ pub fn run<R>(body: impl FnOnce() -> R) -> R {
         alternate: (!is_own).then(alternate_here).flatten(),
     };
     let work = work_of(&job) as *const ();
-    let held = job.alternate.map(|_| kernel::hold());
+    let held = job.alternate.map(|_| kernel::set_mask(!kernel::OPEN));
     thread.on_alternate.store(1, Ordering::Relaxed);
     // SAFETY: the stack is nobody else's, the job lives here until it is done, and `work` is a function
     // of such a job.
     unsafe { arck_on_stack(alternate.top(), (&raw mut job).cast(), work) };
     thread.on_alternate.store(0, Ordering::Relaxed);
     if let Some(mask) = held {
-        kernel::let_go(mask);
+        kernel::set_mask(mask);
     }
     drop(alternate);
     match job.result {

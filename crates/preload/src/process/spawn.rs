@@ -33,6 +33,7 @@ use crate::descriptors::{self, replacements};
 use crate::dispatch::arming;
 use crate::dispatch::kind;
 use crate::raw::{self, Arguments, error, syscall};
+use crate::signals::kernel::{bit, set_mask};
 use crate::{settings, thread};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering,
@@ -71,22 +72,7 @@ static LOAN: Loan = Loan {
 };
 
 /// All signals but the dispatch's.
-const EVERY_SIGNAL: u64 = !(1 << (libc::SIGSYS - 1));
-
-fn set_mask(mask: u64) -> u64 {
-    let mut before = 0u64;
-    // SAFETY: numbers of 8 bytes, in and out.
-    unsafe {
-        syscall!(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            &raw mut before,
-            8
-        )
-    };
-    before
-}
+const EVERY_SIGNAL: u64 = !bit(libc::SIGSYS);
 
 /// Which child has ended and is not reaped yet, if there is any, as its signal tells it.
 fn ended_child() -> Option<libc::siginfo_t> {

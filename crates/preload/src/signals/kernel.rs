@@ -57,15 +57,15 @@ pub const OPEN: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGSYS)
     | bit(33);
 
-/// Blocks all but these on this thread; gives the mask before, for [`let_go`].
-pub fn hold() -> u64 {
-    let (closed, mut before) = (!OPEN, 0u64);
-    // SAFETY: two masks.
+/// Changes the mask of this thread, as `how` says; gives the one before.
+pub fn change_mask(how: i32, mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: masks of 8 bytes, in and out.
     unsafe {
         syscall!(
             libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const closed,
+            how,
+            &raw const mask,
             &raw mut before,
             8
         )
@@ -73,15 +73,7 @@ pub fn hold() -> u64 {
     before
 }
 
-pub fn let_go(mask: u64) {
-    // SAFETY: a mask.
-    unsafe {
-        syscall!(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            0,
-            8
-        )
-    };
+/// The mask of this thread from now on; gives the one before.
+pub fn set_mask(mask: u64) -> u64 {
+    change_mask(libc::SIG_SETMASK, mask)
 }
