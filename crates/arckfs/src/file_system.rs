@@ -62,10 +62,10 @@ const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 const WORTH_A_LINE: Duration = Duration::from_millis(500);
 /// Attempts after which a write may be cut where pages run out.
 const WHOLE_ATTEMPTS: u32 = 32;
-/// Flags that `F_SETFL` may change.
 /// In a description's flags, where it is told as nothing: the file was made when it was opened, which no flag that is kept
 /// says otherwise.
 const MADE: i32 = libc::O_EXCL;
+/// Flags that `F_SETFL` may change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT;
 
 impl FileSystem {
