@@ -85,6 +85,14 @@ impl Entry {
         self.descriptor as isize as usize
     }
 
+    /// Whether it reads or writes a file, at the place that its offset says.
+    pub fn is_transfer(&self) -> bool {
+        matches!(
+            self.operation,
+            READ | READV | WRITE | WRITEV | READ_FIXED | WRITE_FIXED | READV_FIXED | WRITEV_FIXED
+        )
+    }
+
     /// What stands for an entry that is done: it does nothing, and tells the result.
     pub fn done(&self, result: isize) -> Entry {
         Entry {

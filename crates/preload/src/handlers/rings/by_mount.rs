@@ -53,18 +53,7 @@ pub unsafe fn translate(entry: &Entry, ring: &Ring) -> Entry {
 }
 
 fn is_at_current_place(entry: &Entry) -> bool {
-    entry.offset == u64::MAX
-        && matches!(
-            entry.operation,
-            entry::READ
-                | entry::READV
-                | entry::WRITE
-                | entry::WRITEV
-                | entry::READ_FIXED
-                | entry::WRITE_FIXED
-                | entry::READV_FIXED
-                | entry::WRITEV_FIXED
-        )
+    entry.offset == u64::MAX && entry.is_transfer()
 }
 
 unsafe fn translated(entry: &Entry) -> Result<Entry, isize> {
@@ -80,14 +69,7 @@ unsafe fn translated(entry: &Entry) -> Result<Entry, isize> {
             }
         }
         _ if is_registered => {}
-        entry::READ
-        | entry::READV
-        | entry::WRITE
-        | entry::WRITEV
-        | entry::READ_FIXED
-        | entry::WRITE_FIXED
-        | entry::READV_FIXED
-        | entry::WRITEV_FIXED => {
+        _ if entry.is_transfer() => {
             changed.descriptor = file(entry.descriptor as u32, entry.offset)? as i32;
         }
         entry::FSYNC if here::is_refused(entry) => {}
