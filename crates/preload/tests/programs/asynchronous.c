@@ -1,6 +1,7 @@
 // The kernel's asynchronous I/O by libaio, on files of the directory that is the second argument and, in the same contexts,
 // of the first, which is the host's. Prints what each call and each completion says.
 #define _GNU_SOURCE
+#include "results.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
@@ -9,9 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -22,19 +21,6 @@
 #include <unistd.h>
 
 enum { PAGE = 4096 };
-
-static const char *of(long result) {
-    static char text[4][64];
-    static int turn;
-    char *room = text[turn++ % 4];
-    if (result < 0)
-        snprintf(room, sizeof text[0], "%s", strerrorname_np(-result));
-    else
-        snprintf(room, sizeof text[0], "%ld", result);
-    return room;
-}
-
-static void said(const char *what, long result) { printf("%s: %s\n", what, of(result)); }
 
 // Fetches so many, and prints them in the order of their data.
 static int by_data(const void *a, const void *b) {
