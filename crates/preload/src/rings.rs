@@ -5,8 +5,8 @@
 //!   told nobody. Nothing of it is kept open here, not even its memory.
 //! * What is read in its memory is guarded: the program may have taken it away, or put anything there. It cannot be sent
 //!   where the program could not go by itself.
-//! * One thread at a time looks at a ring's entries and submits them. What a handler of signals submits on top of that goes to
-//!   the kernel as it is.
+//! * One thread at a time looks at a ring's entries and submits them: as many as it has looked at, so that the kernel gets none
+//!   that another thread adds meanwhile. What a handler of a fault submits on top of that goes to the kernel as it is.
 
 pub mod entry;
 
@@ -36,6 +36,10 @@ pub struct Ring {
     head: AtomicU32,
     tail: AtomicU32,
     array: AtomicU32,
+    /// Of completions: how many there can be, and where counters of them are.
+    most_told: AtomicU32,
+    told_head: AtomicU32,
+    told_tail: AtomicU32,
     /// Addresses in the program's memory; 0: not known.
     counters: AtomicUsize,
     entries: AtomicUsize,
@@ -58,6 +62,9 @@ static ALL: [Ring; RINGS] = [const {
         head: AtomicU32::new(0),
         tail: AtomicU32::new(0),
         array: AtomicU32::new(0),
+        most_told: AtomicU32::new(0),
+        told_head: AtomicU32::new(0),
+        told_tail: AtomicU32::new(0),
         counters: AtomicUsize::new(0),
         entries: AtomicUsize::new(0),
         is_disabled: AtomicBool::new(false),
@@ -100,18 +107,21 @@ pub fn add(number: usize, parameters: &Parameters) -> bool {
     };
     ring.let_go_of_files();
     let (flags, given) = (parameters.flags, &parameters.submission);
+    let told = &parameters.completion;
     ring.number.store(number, ORDER);
     ring.flags.store(flags, ORDER);
     ring.count.store(parameters.submissions, ORDER);
     ring.head.store(given.head, ORDER);
     ring.tail.store(given.tail, ORDER);
     ring.array.store(given.array, ORDER);
+    ring.most_told.store(parameters.completions, ORDER);
+    ring.told_head.store(told.head, ORDER);
+    ring.told_tail.store(told.tail, ORDER);
     let own = |address: u64| match flags & OWN_MEMORY {
         0 => 0,
         _ => address as usize,
     };
-    ring.counters
-        .store(own(parameters.completion.address), ORDER);
+    ring.counters.store(own(told.address), ORDER);
     ring.entries.store(own(given.address), ORDER);
     ring.is_disabled.store(flags & BEGINS_DISABLED != 0, ORDER);
     ring.by_mount.store(flags & POLLS_FILES != 0, ORDER);
@@ -307,23 +317,33 @@ impl Ring {
         self.counter(&self.head)
     }
 
-    /// Addresses of the entries that the kernel takes next, so many at most.
-    pub fn next(&self, most: u32) -> impl Iterator<Item = usize> + '_ {
-        let counters = self.taken().zip(self.counter(&self.tail));
+    /// Whether so many completions are there that nobody who waits for this many has to: not known where the kernel has to look
+    /// for them.
+    pub fn has_told(&self, wanted: usize) -> bool {
+        let wanted = wanted.min(self.most_told.load(ORDER) as usize);
+        let is_seen = self.flags.load(ORDER) & POLLS_FILES == 0;
+        let counters = self.counter(&self.told_head);
+        let counters = counters.zip(self.counter(&self.told_tail));
+        is_seen && counters.is_some_and(|(head, tail)| tail.wrapping_sub(head) as usize >= wanted)
+    }
+
+    /// Addresses of the entries that the kernel takes next, so many at most: 0 where it leaves one out and goes no further, and
+    /// `None` where that cannot be read. `None` where nothing is known of the ring's memory.
+    pub fn next(&self, most: u32) -> Option<impl Iterator<Item = Option<usize>> + '_> {
+        let (head, tail) = self.taken().zip(self.counter(&self.tail))?;
         fence(Ordering::Acquire);
-        let (head, tail) = counters.unwrap_or((0, 0));
         let (all, flags) = (self.count.load(ORDER), self.flags.load(ORDER));
         let entries = self.entries.load(ORDER);
-        let count = match entries {
-            0 => 0,
-            _ => tail.wrapping_sub(head).min(all).min(most),
-        };
+        if entries == 0 {
+            return None;
+        }
+        let count = tail.wrapping_sub(head).min(all).min(most);
         let array = self.counters.load(ORDER) + self.array.load(ORDER) as usize;
         let shift = if flags & LARGE_ENTRIES == 0 { 6 } else { 7 };
-        (0..count).map_while(move |step| {
+        Some((0..count).map(move |step| {
             let mut index = head.wrapping_add(step) % all;
             if flags & NO_ARRAY == 0 {
-                // SAFETY: a number. One that is too large is left out by the kernel, as by who reads it.
+                // SAFETY: a number.
                 index =
                     unsafe { memory::copy_in(array + index as usize * size_of::<u32>()) }.ok()?;
             }
@@ -331,7 +351,7 @@ impl Ring {
                 true => entries + ((index as usize) << shift),
                 false => 0,
             })
-        })
+        }))
     }
 }
 

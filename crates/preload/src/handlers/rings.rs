@@ -6,7 +6,8 @@
 //! descriptors of the pool's files ([`by_mount`]). Where there is no mount the calls are told to be missing.
 //!
 //! # Invariants
-//! * An entry is looked at once, before the kernel takes it. What was put in its place stays there until then, so that what is
+//! * An entry is looked at once, before the kernel takes it, and by the thread that has it take it, which holds the ring from the
+//!   one to the other: the kernel takes no more than were looked at. What was put in its place stays there until then, so that what is
 //!   done is not done again if the kernel takes fewer; then the program's own is there again, as it may submit it once more.
 //! * An entry that is submitted without a call cannot be looked at: rings with a thread of the kernel's are refused.
 //! * Only a kernel that can be told results serves rings.
@@ -14,6 +15,7 @@
 mod by_mount;
 mod files;
 mod here;
+mod hosts;
 
 use super::others;
 use crate::dispatch::kind::{Kind, kind};
@@ -159,30 +161,60 @@ pub unsafe fn enter(a: &Arguments) -> isize {
         _ if flags & (IS_REGISTERED | !entry::CALL_KNOWN) != 0 => None,
         _ => known::of(a[0] as u32 as usize).filter(|ring| ring.takes_entries()),
     };
-    // A handler that jumped out of it would leave it held.
-    let unbroken = ring.map(|_| signals::Unbroken::begin());
-    if let Some(ring) = ring
-        && let Some(held) = ring.hold()
-    {
-        // SAFETY: the program's entries.
-        let replaced = unsafe { look(ring, a[0] as u32 as usize, most) };
-        if !replaced.is_empty() {
-            // SAFETY: no pointers.
-            let taken = unsafe { syscall!(NUMBER, a[0], most, 0, 0) };
-            replaced.restore(ring);
-            drop(held);
-            drop(unbroken);
-            if taken == most as isize && flags & WAITS != 0 {
-                // SAFETY: the program's arguments. What waiting says is not told, as the kernel does it, but that of a call that
-                // has submitted nothing.
-                unsafe { waited(&[a[0], 0, a[2], a[3], a[4], a[5]]) };
-            }
-            return taken;
-        }
+    let Some(ring) = ring else {
+        // SAFETY: the program's arguments.
+        return unsafe { waited(a) };
+    };
+    // SAFETY: the program's entries.
+    let taken = unsafe { kernels_alone(ring, a).or_else(|| looked_at(ring, a)) };
+    let Some(taken) = taken else {
+        // SAFETY: the program's arguments.
+        return unsafe { waited(a) };
+    };
+    if taken == most as isize && flags & WAITS != 0 && !ring.has_told(a[2] as u32 as usize) {
+        // SAFETY: the program's arguments. What waiting says is not told, as the kernel does it, but that of a call that
+        // has submitted nothing.
+        unsafe { waited(&[a[0], 0, a[2], a[3], a[4], a[5]]) };
     }
-    drop(unbroken);
-    // SAFETY: the program's arguments.
-    unsafe { waited(a) }
+    taken
+}
+
+/// Submits what concerns nobody but the kernel, if that is all there is: no signal has to be kept away by calls, since nothing
+/// of the pool's is done. What the kernel says.
+unsafe fn kernels_alone(ring: &'static Ring, a: &Arguments) -> Option<isize> {
+    // A handler that jumped out of it would leave it held.
+    let _inside = thread::enter();
+    let _held = ring.hold()?;
+    let count = hosts::count(ring, a[1] as u32)?;
+    // SAFETY: the caller's promise.
+    Some(unsafe { submit(a, count) })
+}
+
+/// Does and translates what is submitted, and has the kernel take it. What the kernel says; `None` in a handler of a fault that
+/// came while this thread did so.
+unsafe fn looked_at(ring: &'static Ring, a: &Arguments) -> Option<isize> {
+    // A handler that jumped out of it would leave it held.
+    let _unbroken = signals::Unbroken::begin();
+    let _held = ring.hold()?;
+    // SAFETY: the program's entries.
+    unsafe {
+        let replaced = look(ring, a[0] as u32 as usize, a[1] as u32);
+        let taken = submit(a, replaced.count);
+        replaced.restore(ring);
+        Some(taken)
+    }
+}
+
+/// The kernel takes so many, and waits for nothing.
+unsafe fn submit(a: &Arguments, count: u32) -> isize {
+    const NUMBER: usize = libc::SYS_io_uring_enter as usize;
+    let mut flags = a[3] as u32 & !HAS_STRUCTURE;
+    if count != a[1] as u32 {
+        // It does not look for completions then.
+        flags &= !WAITS;
+    }
+    // SAFETY: no pointers.
+    unsafe { syscall!(NUMBER, a[0], count, 0, flags, 0, 0) }
 }
 
 /// The kernel's call, which may wait with another mask of signals: not with one that keeps the dispatch's away.
@@ -233,13 +265,11 @@ struct AllReplaced {
     entries: Vec<Replaced>,
     /// How many had been taken before.
     taken: u32,
+    /// How many the kernel may take.
+    count: u32,
 }
 
 impl AllReplaced {
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Puts back what was there, of those that the kernel has taken.
     fn restore(self, ring: &Ring) {
         let Some(taken) = ring.taken() else { return };
@@ -267,14 +297,26 @@ enum Chain {
 
 /// Looks at what is submitted next.
 unsafe fn look(ring: &Ring, number: usize, most: u32) -> AllReplaced {
+    // What cannot be read the program has taken away. The kernel has it still, and gets it as it is.
     let mut all = AllReplaced {
         entries: Vec::new(),
         taken: ring.taken().unwrap_or(0),
+        count: most,
+    };
+    let Some(next) = ring.next(most) else {
+        return all;
     };
     let mut chain = Chain::Outside;
-    for (turn, at) in (0..).zip(ring.next(most)) {
-        let Some(entry) = known::read(at) else {
+    let mut count = 0;
+    for at in next {
+        let turn = count;
+        let Some(at) = at else { return all };
+        count += 1;
+        if at == 0 {
             break;
+        }
+        let Some(entry) = known::read(at) else {
+            return all;
         };
         if entry.flags & DRAIN != 0 {
             // Those behind it wait for it, also the next call's.
@@ -295,6 +337,7 @@ unsafe fn look(ring: &Ring, number: usize, most: u32) -> AllReplaced {
             });
         }
     }
+    all.count = count;
     all
 }
 
