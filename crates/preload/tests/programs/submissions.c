@@ -1,14 +1,8 @@
 // io_uring by system calls of the program's own, on files of the directory that is the second argument, with files of the
-// first, which is the host's, in the same rings. Prints what each completion says, and what is in the files afterwards. With one
-// argument: what differs there.
+// first, which is the host's, in the same ring. Prints what each completion says, and what is in the files afterwards.
 #include "ring.h"
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 
 // Reading and writing, by both sides, at once and at offsets of the description.
@@ -67,10 +61,12 @@ static void data(struct ring *ring, const char *here, const char *host) {
     entry(ring, IORING_OP_SYNC_FILE_RANGE, file, 0, 100, 0)->sync_range_flags = 2;
     entry(ring, IORING_OP_FALLOCATE, file, (void *)200, 0, 50);
     entry(ring, IORING_OP_FADVISE, file, 0, 0, 0)->fadvise_advice = 3;
+    submit("sizes", ring, 5);
+    // Not together with those: the kernel's threads do them in whatever order.
     entry(ring, 55, file, 0, 0, 12);
     entry(ring, IORING_OP_FSYNC, file, 0, 0, 0)->fsync_flags = 8;
     entry(ring, IORING_OP_READ, file, a, 1, 0);
-    submit("sizes", ring, 7);
+    submit("cut", ring, 2);
     submit("behind one that is refused", ring, 1);
     contents("cut", name);
     // Of what has lost its name.
@@ -141,6 +137,56 @@ static void chains(struct ring *ring, const char *here, const char *host) {
     submit("after that", ring, 1);
     printf("%s\n", a);
     close(file), close(other), close(ends[0]), close(ends[1]);
+}
+
+// What does not tell that it succeeds: less than was asked for is told, and what is behind it in its chain is not.
+static void silent(struct ring *ring, const char *here) {
+    char a[64];
+    char *name = path(here, "silent");
+    int file = make(name, "0123456789");
+    const int skip = IOSQE_CQE_SKIP_SUCCESS, link = IOSQE_IO_LINK, hard = IOSQE_IO_HARDLINK;
+    entry(ring, IORING_OP_READ, file, a, 4, 0)->flags = skip;
+    entry(ring, IORING_OP_READ, file, a, 40, 0)->flags = skip;
+    entry(ring, IORING_OP_WRITE, file, "a", 1, 0)->flags = skip;
+    entry(ring, IORING_OP_NOP, 0, 0, 0, 0);
+    submit("silent, short", ring, 2);
+    entry(ring, IORING_OP_READ, file, a, 40, 0)->flags = skip | link;
+    entry(ring, IORING_OP_WRITE, file, "NO", 2, 0)->flags = link;
+    entry(ring, IORING_OP_WRITE, file, "NO", 2, 0);
+    entry(ring, IORING_OP_WRITE, file, "b", 1, 1);
+    submit("silent, short, linked", ring, 2);
+    entry(ring, IORING_OP_READ, file, a, 4, 0)->flags = skip | link;
+    entry(ring, IORING_OP_READ, file, a, 40, 0)->flags = link;
+    entry(ring, IORING_OP_WRITE, file, "NO", 2, 0)->flags = skip;
+    entry(ring, IORING_OP_NOP, 0, 0, 0, 0);
+    submit("short behind a silent one", ring, 3);
+    entry(ring, IORING_OP_READ, file, a, 40, 0)->flags = skip | hard;
+    entry(ring, IORING_OP_WRITE, file, "c", 1, 2)->flags = skip | link;
+    entry(ring, IORING_OP_WRITE, file, "d", 1, 3);
+    submit("silent, short, linked hard", ring, 2);
+    entry(ring, IORING_OP_READ, file, a, 4, -5)->flags = skip | link;
+    entry(ring, IORING_OP_WRITE, file, "NO", 2, 0)->flags = link;
+    entry(ring, IORING_OP_WRITE, file, "NO", 2, 0);
+    entry(ring, IORING_OP_NOP, 0, 0, 0, 0);
+    submit("silent, failed", ring, 2);
+    contents("silent", name);
+    close(file);
+}
+
+// What the kernel refuses as a whole is not done.
+static void refused(struct ring *ring, const char *here) {
+    char *name = path(here, "refused");
+    int file = make(name, "0123456789");
+    entry(ring, IORING_OP_CLOSE, file, 0, 0, 5);
+    submit("close with an offset", ring, 1);
+    said("still open", fcntl(file, F_GETFD) < 0 ? -errno : 0);
+    entry(ring, IORING_OP_WRITE, file, "by ring", 7, 0);
+    for (int bit = 8; bit < 32; bit += 23)
+        said("flags of the call", own(SYS_io_uring_enter, ring->number, 1, 0, IORING_ENTER_GETEVENTS | 1u << bit, 0, 0));
+    contents("not written", name);
+    submit("without them", ring, 1);
+    contents("written", name);
+    close(file);
 }
 
 // Names.
@@ -379,355 +425,9 @@ static void registered(struct ring *ring, const char *here, const char *host) {
     close(file), close(other), close(third), close(ends[0]), close(ends[1]);
 }
 
-static struct ring shared;
-static int shared_file;
-static volatile int all_told;
-static void *submits(void *offset) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    for (int i = 0; i < 500; i++) {
-        pthread_mutex_lock(&lock);
-        entry(&shared, IORING_OP_WRITE, shared_file, "x", 1, (uintptr_t)offset + 4 * i);
-        pthread_mutex_unlock(&lock);
-        while (own(SYS_io_uring_enter, shared.number, 1, 0, 0, 0, 0) == -EBUSY)
-            ;
-    }
-    // What a thread has submitted is cancelled when it ends.
-    while (!all_told)
-        usleep(1000);
-    return NULL;
-}
-
-// What is submitted again without being filled in anew, by more threads than one, and what a fork has of it.
-static void others(const char *here) {
-    struct ring ring;
-    char a[64] = {0};
-    char *name = path(here, "others");
-    int file = make(name, "0123456789");
-    begin(&ring, 0);
-    struct io_uring_sqe *again = entry(&ring, IORING_OP_READ, file, a, 3, 0);
-    submit("first", &ring, 1);
-    printf("%s %d %d\n", a, again->opcode, again->fd == file);
-    pwrite(file, "abc", 3, 0);
-    unsigned *tail = at(&ring, ring.given.sq_off.tail);
-    at(&ring, ring.given.sq_off.array)[*tail & (ENTRIES - 1)] = again - ring.entries;
-    __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
-    own(SYS_io_uring_enter, ring.number, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
-    struct told told[4];
-    said("again", take(&ring, told));
-    printf("%s\n", a);
-    // Fewer are taken than there are: one that cannot be begun ends the call, and the rest follows.
-    entry(&ring, IORING_OP_READ, file, a, 3, 0);
-    entry(&ring, 200, file, a, 3, 0);
-    entry(&ring, IORING_OP_WRITE, file, "once", 4, -1);
-    lseek(file, 6, SEEK_SET);
-    submit("one that is none", &ring, 2);
-    submit("the rest", &ring, 1);
-    said("offset", lseek(file, 0, SEEK_CUR));
-    contents("once", name);
-    // Its memory taken away.
-    munmap(ring.entries, ring.entries_size);
-    own(SYS_io_uring_enter, ring.number, 0, 0, 0, 0, 0);
-    munmap(ring.counters, ring.counters_size);
-    close(ring.number);
-    begin(&shared, 0);
-    shared_file = open(name, O_RDWR | O_TRUNC);
-    pthread_t threads[4];
-    for (long i = 0; i < 4; i++)
-        pthread_create(&threads[i], NULL, submits, (void *)i);
-    int got = 0;
-    while (got < 2000) {
-        struct told all[4 * ENTRIES];
-        own(SYS_io_uring_enter, shared.number, 0, 1, IORING_ENTER_GETEVENTS, 0, 0);
-        int some = take(&shared, all);
-        for (int i = 0; i < some; i++)
-            if (all[i].result != 1)
-                said("wrong", all[i].result);
-        got += some;
-    }
-    all_told = 1;
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
-    struct stat status;
-    fstat(shared_file, &status);
-    static char bytes[4096];
-    long length = pread(shared_file, bytes, sizeof bytes, 0), filled = 0;
-    for (long i = 0; i < length; i++)
-        filled += bytes[i] == 'x';
-    printf("threads: %ld of %ld\n", filled, (long)status.st_size);
-    end(&shared);
-    // Each process has its own.
-    fflush(stdout);
-    pid_t child = fork();
-    if (!child) {
-        begin(&ring, 0);
-        entry(&ring, IORING_OP_WRITE, shared_file, "child", 5, 0);
-        submit("a child", &ring, 1);
-        fflush(stdout);
-        _exit(0);
-    }
-    waitpid(child, NULL, 0);
-    memset(bytes, 0, sizeof bytes);
-    pread(shared_file, bytes, 5, 0);
-    printf("%s\n", bytes);
-    close(file), close(shared_file);
-}
-
-static volatile int heard;
-static void hears(int signal) {
-    heard = signal;
-    // A call that is answered by the library.
-    close(open("/dev/null", O_RDONLY));
-}
-
-// How rings are set up, waited for, and how many of them there can be.
-static void rings(const char *here) {
-    struct ring ring;
-    char *name = path(here, "rings");
-    int file = make(name, "0123456789");
-    char a[64] = {0};
-    for (unsigned i = 0; i < 3; i++) {
-        unsigned flags[] = {1 << 16, IORING_SETUP_SQE128 | IORING_SETUP_CQE32,
-                            IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
-        long made = begin(&ring, flags[i]);
-        printf("flags %x: %s\n", flags[i], made < 0 ? of(made) : "done");
-        if (i == 0)
-            entry(&ring, IORING_OP_READ, file, a, 4, i);
-        if (i == 1) {
-            // Each has the room of two, and so has what is told.
-            close(ring.number);
-            continue;
-        }
-        if (i == 2)
-            entry(&ring, IORING_OP_READ, file, a, 4, i);
-        submit("read", &ring, 1);
-        printf("%s\n", a);
-        end(&ring);
-    }
-    begin(&ring, IORING_SETUP_R_DISABLED);
-    entry(&ring, IORING_OP_WRITE, file, "no", 2, 0);
-    said("disabled", own(SYS_io_uring_enter, ring.number, 1, 0, 0, 0, 0));
-    contents("not written", name);
-    said("enabled", own(SYS_io_uring_register, ring.number, IORING_REGISTER_ENABLE_RINGS, 0, 0, 0, 0));
-    submit("enabled", &ring, 1);
-    contents("written", name);
-    end(&ring);
-    said("no memory", own(SYS_io_uring_setup, 8, 8, 0, 0, 0, 0));
-    said("no ring", own(SYS_io_uring_enter, file, 1, 0, 0, 0, 0));
-    said("no descriptor", own(SYS_io_uring_enter, 1 << 16, 1, 0, 0, 0, 0));
-    // A signal while it waits, also with a mask of its own.
-    begin(&ring, 0);
-    struct sigaction action = {.sa_handler = hears};
-    sigaction(SIGALRM, &action, NULL);
-    sigset_t mask;
-    sigfillset(&mask);
-    sigdelset(&mask, SIGALRM);
-    for (int i = 0; i < 2; i++) {
-        heard = 0;
-        ualarm(20000, 0);
-        entry(&ring, IORING_OP_READ, file, a, 4, 0);
-        long result = own(SYS_io_uring_enter, ring.number, 1, 2, IORING_ENTER_GETEVENTS, i ? (long)&mask : 0, 8);
-        printf("waits: %s, heard %d, told %d\n", of(result), heard == SIGALRM, take(&ring, (struct told[4]){}));
-    }
-    heard = 0;
-    ualarm(20000, 0);
-    said("waits", own(SYS_io_uring_enter, ring.number, 0, 1, IORING_ENTER_GETEVENTS, 0, 0));
-    said("heard", heard == SIGALRM);
-    end(&ring);
-    // Many, one after the other and at once.
-    int good = 0;
-    for (int i = 0; i < 1500; i++) {
-        if (begin(&ring, 0) < 0)
-            break;
-        entry(&ring, IORING_OP_READ, file, a, 4, 0);
-        struct told told[4];
-        own(SYS_io_uring_enter, ring.number, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
-        good += take(&ring, told) == 1 && told[0].result == 4;
-        end(&ring);
-    }
-    said("one after the other", good);
-    struct ring many[100];
-    good = 0;
-    for (int i = 0; i < 100; i++)
-        begin(&many[i], 0);
-    for (int i = 0; i < 100; i++) {
-        entry(&many[i], IORING_OP_READ, file, a, 4, 0);
-        struct told told[4];
-        own(SYS_io_uring_enter, many[i].number, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
-        good += take(&many[i], told) == 1 && told[0].result == 4;
-        end(&many[i]);
-    }
-    said("at once", good);
-    // Few descriptors: what the library needs for itself is not to be had by registered files.
-    begin(&ring, 0);
-    struct rlimit limit, before;
-    getrlimit(RLIMIT_NOFILE, &before);
-    int files[8];
-    for (int i = 0; i < 8; i++)
-        files[i] = open(name, O_RDWR);
-    limit = before;
-    limit.rlim_cur = 80;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    long few = own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)files, 8, 0, 0);
-    printf("few descriptors: %s\n", few == 0 || few == -EMFILE ? "good" : of(few));
-    setrlimit(RLIMIT_NOFILE, &before);
-    for (int i = 0; i < 8; i++)
-        close(files[i]);
-    end(&ring);
-    close(file);
-}
-
-// Descriptors of a file, the library's own among them.
-static int open_on(const char *name) {
-    int count = 0;
-    for (int i = 0; i < 2048; i++) {
-        char link[64], target[4096];
-        snprintf(link, sizeof link, "/proc/self/fd/%d", i);
-        long length = readlink(link, target, sizeof target);
-        count += length == (long)strlen(name) && !memcmp(target, name, length);
-    }
-    return count;
-}
-
-static int open_to_program(void) {
-    int count = 0;
-    for (int i = 0; i < 2048; i++)
-        count += fcntl(i, F_GETFD) >= 0;
-    return count;
-}
-
-// What differs from tmpfs, and what becomes of the mount's descriptors.
-static void alone(const char *here) {
-    struct ring ring;
-    char a[64] = {0};
-    said("a thread of the kernel's", begin(&ring, IORING_SETUP_SQPOLL));
-    said("without a descriptor", begin(&ring, 1 << 15));
-    begin(&ring, 0);
-    struct io_uring_rsrc_update numbers = {.offset = 0, .data = ring.number};
-    said("a number for the ring", own(SYS_io_uring_register, ring.number, 20, (long)&numbers, 1, 0, 0));
-    int nameless = open(here, O_RDWR | O_TMPFILE, 0600);
-    said("register what has no name", own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)&nameless, 1, 0, 0));
-    int ends[2];
-    pipe(ends);
-    entry(&ring, IORING_OP_READ, ends[0], a, 3, 0)->flags = IOSQE_IO_LINK;
-    entry(&ring, IORING_OP_WRITE, nameless, a, 3, 0);
-    write(ends[1], "abc", 3);
-    submit("behind a pipe without a name", &ring, 2);
-    entry(&ring, IORING_OP_WRITE, nameless, "abc", 3, 0);
-    submit("without a name", &ring, 1);
-    char *name = path(here, "alone");
-    close(make(name, "0123456789"));
-    int files[20], seen = open_to_program();
-    for (int i = 0; i < 20; i++)
-        files[i] = open(name, i & 1 ? O_RDONLY : O_RDWR);
-    said("register", own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)files, 20, 0, 0));
-    printf("the program has %d more, of the file there are %d\n", open_to_program() - seen, open_on(name));
-    for (int i = 3; i < 2048; i++)
-        if (fcntl(i, F_GETFD) < 0)
-            close(i);
-    entry(&ring, IORING_OP_WRITE, 1, "no", 2, 0)->flags = IOSQE_FIXED_FILE;
-    entry(&ring, IORING_OP_WRITE, 18, "by", 2, 0)->flags = IOSQE_FIXED_FILE;
-    submit("only read, and written", &ring, 2);
-    int twin = dup(files[4]);
-    for (int i = 0; i < 20; i++)
-        close(files[i]);
-    printf("the program has %d more, of the file there are %d\n", open_to_program() - seen, open_on(name));
-    close(twin);
-    printf("the program has %d more, of the file there are %d\n", open_to_program() - seen, open_on(name));
-    // A child has none of them.
-    int file = open(name, O_RDWR);
-    own(SYS_io_uring_register, ring.number, IORING_UNREGISTER_FILES, 0, 0, 0, 0);
-    printf("unregistered: of the file there are %d\n", open_on(name));
-    own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)&file, 1, 0, 0);
-    fflush(stdout);
-    pid_t child = fork();
-    if (!child) {
-        struct ring second;
-        begin(&second, 0);
-        entry(&second, IORING_OP_READ, ends[0], a, 3, 0)->flags = IOSQE_IO_LINK;
-        entry(&second, IORING_OP_WRITE, file, a, 3, 4);
-        write(ends[1], "kid", 3);
-        submit("a child", &second, 2);
-        contents("a child", name);
-        fflush(stdout);
-        _exit(0);
-    }
-    waitpid(child, NULL, 0);
-    contents("its parent", name);
-    close(file);
-    printf("closed: of the file there are %d\n", open_on(name));
-    end(&ring);
-    printf("the ring too: of the file there are %d\n", open_on(name));
-}
-
-// Whatever is submitted, and whatever becomes of the ring's memory meanwhile: the program lives.
-static void random_entries(const char *here) {
-    static const int operations[] = {1,  2,  3,  4,  5,  8,  17, 18, 19, 20, 21, 22, 23, 24, 28, 30, 33,
-                                     35, 36, 37, 38, 39, 41, 42, 43, 44, 55, 58, 59, 0,  99, 255};
-    static char memory[8192], given[4096];
-    struct ring ring;
-    srandom(7);
-    char *name = path(here, "random");
-    long told = 0;
-    for (int round = 0; round < 40; round++) {
-        // What is read into it is another name.
-        strcpy(given, name);
-        (void)!chdir(here);
-        // What has been made in its place.
-        if (unlink(name))
-            rmdir(name);
-        begin(&ring, round & 1 ? IORING_SETUP_SUBMIT_ALL : 0);
-        // Of the round before something may still come: then there is none.
-        int files[] = {open(name, O_RDWR | O_CREAT | O_TRUNC, 0644), open(here, O_RDONLY | O_DIRECTORY), AT_FDCWD, -1, 77, 1 << 20, 1 << 30};
-        int *registered = files;
-        if (round & 2)
-            own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)registered, 1, 0, 0);
-        const uint64_t addresses[] = {(uintptr_t)given, (uintptr_t)memory, 0, 8, 1ull << 63, (uintptr_t)"x", ~0ull};
-        for (int i = 0; i < 400; i++) {
-            int some = 1 + random() % 6;
-            for (int j = 0; j < some; j++) {
-                struct io_uring_sqe *one =
-                    entry(&ring, operations[random() % 32], files[random() % 7], (void *)addresses[random() % 7],
-                          random() % 3 ? random() % 5000 : random() * 2, random() % 2 ? random() % 20 : addresses[random() % 7]);
-                one->flags = random() % 3 ? 0 : random();
-                one->rw_flags = random() % 3 ? 0 : random() % 5000;
-                one->buf_index = random() % 8 ? 0 : random();
-                one->personality = random() % 16 ? 0 : random();
-                one->file_index = random() % 4 ? 0 : random() % 40;
-                one->addr3 = addresses[random() % 7];
-                if (one->opcode == IORING_OP_CLOSE)
-                    one->fd = files[0];
-                if (random() % 50 == 0)
-                    at(&ring, ring.given.sq_off.array)[random() % ENTRIES] = random();
-            }
-            own(SYS_io_uring_enter, ring.number, some, 0, IORING_ENTER_GETEVENTS, 0, 0);
-            struct told room[8 * ENTRIES];
-            told += take(&ring, room);
-            // What is left, since one before was refused.
-            unsigned *head = at(&ring, ring.given.sq_off.head), *tail = at(&ring, ring.given.sq_off.tail);
-            for (int k = 0; k < 8 && *head != *tail; k++)
-                own(SYS_io_uring_enter, ring.number, *tail - *head, 0, 0, 0, 0);
-            if (random() % 64 == 0)
-                __atomic_store_n(tail, *head, __ATOMIC_RELEASE);
-        }
-        if (round % 8 == 7) {
-            entry(&ring, IORING_OP_READ, files[0], memory, 5, 0);
-            munmap(round & 8 ? (void *)ring.entries : (void *)ring.counters, 4096);
-            own(SYS_io_uring_enter, ring.number, 1, 0, 0, 0, 0);
-        }
-        end(&ring);
-        close(files[0]), close(files[1]);
-        chdir("/");
-    }
-    printf("told: %s\n", told > 1000 ? "many" : of(told));
-}
-
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (count == 2) {
-        alone(words[1]);
-        random_entries(words[1]);
-        return 0;
-    }
+    (void)count;
     const char *host = words[1], *here = words[2];
     struct ring ring;
     long made = begin(&ring, 0);
@@ -739,8 +439,8 @@ int main(int count, char **words) {
     names(&ring, here, host);
     registered(&ring, here, host);
     chains(&ring, here, host);
+    silent(&ring, here);
+    refused(&ring, here);
     end(&ring);
-    others(here);
-    rings(here);
     return 0;
 }
