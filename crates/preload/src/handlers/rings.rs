@@ -352,7 +352,7 @@ unsafe fn become_of(entry: &Entry, chain: Chain, ring: &Ring, number: usize) -> 
         }
         _ => {}
     }
-    let plain = LINK | HARD_LINK | entry::ASYNCHRONOUS | entry::SKIPS_SUCCESS;
+    let plain = LINK | HARD_LINK | entry::ASYNCHRONOUS | entry::SKIPS_SUCCESS | entry::REGISTERED;
     let here = chain != Chain::Kernels
         && !ring.is_by_mount()
         && entry.flags & !plain == 0

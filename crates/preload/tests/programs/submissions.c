@@ -386,6 +386,28 @@ static void registered(struct ring *ring, const char *here, const char *host) {
     said("unregister", own(SYS_io_uring_register, ring->number, IORING_UNREGISTER_FILES, 0, 0, 0, 0));
     int bad[] = {12345};
     said("register", own(SYS_io_uring_register, ring->number, IORING_REGISTER_FILES, (long)bad, 1, 0, 0));
+    // At the current place, of what loses its name before it is registered, and after that.
+    for (int before = 0; before < 2; before++) {
+        int moving = make(path(here, "moving"), ""), beside = other;
+        if (before)
+            unlink(path(here, "moving"));
+        said("register", own(SYS_io_uring_register, ring->number, IORING_REGISTER_FILES, (long)(int[]){moving, -1}, 2, 0, 0));
+        if (!before)
+            unlink(path(here, "moving"));
+        entry(ring, IORING_OP_WRITE, 0, "first", 5, -1)->flags = IOSQE_FIXED_FILE | IOSQE_ASYNC;
+        submit("at its place", ring, 1);
+        // Where the kernel chooses the place, what is in others stays.
+        entry(ring, IORING_OP_FILES_UPDATE, -1, &beside, 1, IORING_FILE_INDEX_ALLOC);
+        submit("beside it", ring, 1);
+        entry(ring, IORING_OP_WRITE, 0, "second", 6, -1)->flags = IOSQE_FIXED_FILE | IOSQE_ASYNC;
+        entry(ring, IORING_OP_FSYNC, 0, 0, 0, 0)->flags = IOSQE_FIXED_FILE;
+        submit("at its place", ring, 2);
+        memset(a, 0, sizeof a);
+        said("in it", pread(moving, a, 63, 0));
+        printf("moving: %s %ld\n", a, (long)lseek(moving, 0, SEEK_CUR));
+        said("unregister", own(SYS_io_uring_register, ring->number, IORING_UNREGISTER_FILES, 0, 0, 0, 0));
+        close(moving);
+    }
     struct iovec buffer = {aligned_alloc(4096, 8192), 8192};
     memset(buffer.iov_base, 'b', 8192);
     said("buffers", own(SYS_io_uring_register, ring->number, IORING_REGISTER_BUFFERS, (long)&buffer, 1, 0, 0));

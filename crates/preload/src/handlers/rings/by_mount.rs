@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //! * A placeholder never gets to the kernel where a file is read or written: what has no name, or cannot be opened anew, is an
-//!   error.
+//!   error. One that is registered (see `files`) is one to the kernel.
 //! * The mount's descriptor has an offset of its own: what is to be at the current place, and move it, is refused.
 
 use super::here;

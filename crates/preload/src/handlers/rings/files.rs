@@ -2,7 +2,8 @@
 //! description, which stays open as long as it is registered.
 //!
 //! # Invariants
-//! * The program's list is copied once, and the copy is what the kernel gets.
+//! * The program's list is copied once, and the copy is what the kernel gets. What has no name is a placeholder there, by which
+//!   the kernel can neither read nor write.
 //! * What the kernel may have put in the place of a file is not taken for that file: nothing is known of it.
 
 use crate::backend::Handle;
@@ -59,13 +60,12 @@ fn translated(address: usize, count: usize) -> Option<Result<List, isize>> {
             Descriptor::Error(_) if mounted::is_one(descriptor) => (*number, 0),
             Descriptor::Error(error) => return Some(Err(error)),
             Descriptor::Pool(handle) => {
-                let mounted = unreached::mounted::of(handle);
-                if mounted == error(libc::ENOENT) {
-                    return Some(Err(error(libc::EBADF)));
-                }
-                if raw::failed(mounted) {
-                    return Some(Err(mounted));
-                }
+                let mounted = match unreached::mounted::of(handle) {
+                    // It has no name: the library alone can serve it, and the kernel a placeholder.
+                    none if none == error(libc::ENOENT) => *number as isize,
+                    failure if raw::failed(failure) => return Some(Err(failure)),
+                    mounted => mounted,
+                };
                 if let Err(error) = references::retain(handle) {
                     return Some(Err(error));
                 }
@@ -195,6 +195,8 @@ pub fn before_kernel(ring: &Ring, entry: &Entry) {
                 ring.put_files(place as usize, &[0, 0][..count]);
             }
         }
+        // The kernel chooses among places where nothing is.
+        entry::FILES_UPDATE if entry.offset as u32 == entry::ANY_PLACE => {}
         entry::FILES_UPDATE => ring.let_go_of_files(),
         // It may be another ring's.
         entry::TO_RING => known::unsure_of_files(),
