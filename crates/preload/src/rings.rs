@@ -1,8 +1,8 @@
 //! The program's rings: where it has their memory, and what has become of each.
 //!
 //! # Invariants
-//! * A ring is known by the identity of its descriptor's file: whoever closes it, or puts something else at its number, has
-//!   told nobody. Nothing of it is kept open here, not even its memory.
+//! * A ring is known by the identity of its descriptor's file, whatever its number. Nothing of it is kept open here, not even its
+//!   memory: where it has lost a number, another one is looked for among all that the program has.
 //! * What is read in its memory is guarded: the program may have taken it away, or put anything there. It cannot be sent
 //!   where the program could not go by itself.
 //! * One thread at a time looks at a ring's entries and submits them: as many as it has looked at, so that the kernel gets none
@@ -14,7 +14,7 @@ use crate::backend::Handle;
 use crate::descriptors::references;
 use crate::memory;
 use crate::raw::{self, syscall};
-use crate::thread;
+use crate::{reserved, thread};
 use entry::{
     BEGINS_DISABLED, COUNTERS_ALSO_AT, COUNTERS_AT, ENTRIES_AT, Entry, LARGE_ENTRIES, NO_ARRAY,
     ONE_SUBMITS, OWN_MEMORY, POLLS_FILES, Parameters,
@@ -29,7 +29,7 @@ const RINGS: usize = 1024;
 pub struct Ring {
     /// Device and inode number of its file; zeroes: nobody's.
     identity: [AtomicU64; 2],
-    /// The number that it was given.
+    /// A number of the program's that is its: the one that it was given, as long as that is.
     number: AtomicUsize,
     flags: AtomicU32,
     count: AtomicU32,
@@ -89,13 +89,8 @@ pub fn add(number: usize, parameters: &Parameters) -> bool {
     let Some(identity) = raw::identity_of(number) else {
         return false;
     };
-    // What had the number before is closed.
-    let same = ALL[..HIGH.load(ORDER)]
-        .iter()
-        .find(|ring| ring.identity[1].load(ORDER) != 0 && ring.number.load(ORDER) == number);
-    if let Some(ring) = same {
-        ring.forget();
-    }
+    // What had the number before has lost it.
+    closed(number, number);
     let free = ALL.iter().enumerate().find(|(_, ring)| {
         ring.identity[1]
             .compare_exchange(0, u64::MAX, ORDER, ORDER)
@@ -137,9 +132,8 @@ pub fn add(number: usize, parameters: &Parameters) -> bool {
 #[cold]
 fn reclaim() -> Option<usize> {
     ALL.iter().position(|ring| {
-        let [device, inode] = [0, 1].map(|word: usize| ring.identity[word].load(ORDER));
-        let is_there = raw::identity_of(ring.number.load(ORDER)) == Some([device, inode]);
-        !is_there
+        let inode = ring.identity[1].load(ORDER);
+        !ring.is_at(ring.number.load(ORDER))
             && ring.identity[1]
                 .compare_exchange(inode, u64::MAX, ORDER, ORDER)
                 .is_ok()
@@ -150,6 +144,12 @@ fn reclaim() -> Option<usize> {
 #[inline(always)]
 pub fn any() -> bool {
     HIGH.load(Ordering::Relaxed) != 0
+}
+
+/// Those that there are.
+fn known() -> impl Iterator<Item = &'static Ring> {
+    let all = ALL[..HIGH.load(ORDER)].iter();
+    all.filter(|ring| !matches!(ring.identity[1].load(ORDER), 0 | u64::MAX))
 }
 
 /// The ring that a descriptor is of.
@@ -176,20 +176,19 @@ pub fn mapped(descriptor: usize, offset: u64, address: usize) {
     }
 }
 
-/// A number of the program's was closed that was not the pool's.
+/// What the kernel had under these numbers of the program's was closed, or replaced.
 #[inline(always)]
-pub fn closed(number: usize) {
+pub fn closed(first: usize, last: usize) {
     if any() {
-        forget_closed(number);
+        look_for(first, last);
     }
 }
 
 #[cold]
-fn forget_closed(number: usize) {
-    let was = |ring: &&Ring| ring.identity[1].load(ORDER) != 0 && ring.number.load(ORDER) == number;
-    if let Some(ring) = ALL[..HIGH.load(ORDER)].iter().find(was) {
-        ring.forget();
-    }
+#[inline(never)]
+fn look_for(first: usize, last: usize) {
+    let had = |ring: &&Ring| (first..=last).contains(&ring.number.load(ORDER));
+    known().filter(had).for_each(Ring::look_for_number);
 }
 
 /// Handles mean nothing any more: the process was forked, where no other thread looks at any ring, or has left its session.
@@ -224,6 +223,28 @@ impl Ring {
     fn forget(&self) {
         self.identity[1].store(0, ORDER);
         self.let_go_of_files();
+    }
+
+    fn is_at(&self, number: usize) -> bool {
+        let identity = [0, 1].map(|word: usize| self.identity[word].load(ORDER));
+        raw::identity_of(number) == Some(identity)
+    }
+
+    /// Its number is another of the program's that it has, if it has lost that one; without any it is forgotten.
+    fn look_for_number(&self) {
+        if self.is_at(self.number.load(ORDER)) {
+            return;
+        }
+        let mut other = None;
+        reserved::for_each_open(|number| {
+            if other.is_none() && self.is_at(number) {
+                other = Some(number);
+            }
+        });
+        match other {
+            Some(number) => self.number.store(number, ORDER),
+            None => self.forget(),
+        }
     }
 
     /// Nobody holds the list for long, and no handler of signals comes in between. `None` in a process that was forked while

@@ -48,6 +48,8 @@ a child: 10 \"by23kid789\"
 its parent: 10 \"by23kid789\"
 closed: of the file there are 1
 the ring too: of the file there are 0
+of the file there are 1, and 0
+of the file there are 1, and 0
 told: many
 ";
 

@@ -24,7 +24,7 @@ pub unsafe fn close(a: &Arguments) -> isize {
     let result = unsafe { syscall!(libc::SYS_close, descriptor) };
     if result == 0 {
         descriptors::kernel_closed(descriptor);
-        rings::closed(descriptor);
+        rings::closed(descriptor, descriptor);
     }
     result
 }
@@ -40,7 +40,9 @@ pub unsafe fn close_range(a: &Arguments) -> isize {
     if unshares && process::sharing::has_threads() {
         return error(libc::EPERM);
     }
-    descriptors::close_range(first, last, a[2])
+    let result = descriptors::close_range(first, last, a[2]);
+    rings::closed(first, last);
+    result
 }
 
 pub unsafe fn dup(a: &Arguments) -> isize {
@@ -99,7 +101,9 @@ pub unsafe fn dup3(a: &Arguments) -> isize {
     if is_pool(source) {
         report::served(libc::SYS_dup3);
     }
-    descriptors::duplicate_onto(source, target, flags != 0)
+    let result = descriptors::duplicate_onto(source, target, flags != 0);
+    rings::closed(target, target);
+    result
 }
 
 pub unsafe fn fcntl(a: &Arguments) -> isize {

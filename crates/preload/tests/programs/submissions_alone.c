@@ -100,6 +100,19 @@ static void alone(const char *here) {
     printf("closed: of the file there are %d\n", open_on(name));
     end(&ring);
     printf("the ring too: of the file there are %d\n", open_on(name));
+    // Nobody has the ring any more, whichever way its number is lost.
+    for (int way = 0; way < 2; way++) {
+        begin(&ring, 0);
+        file = open(name, O_RDWR);
+        own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)&file, 1, 0, 0);
+        close(file);
+        printf("of the file there are %d", open_on(name));
+        if (way)
+            close_range(ring.number, ring.number, 0);
+        else
+            dup2(ends[0], ring.number);
+        printf(", and %d\n", open_on(name));
+    }
 }
 
 enum { APART = 8192 };

@@ -180,6 +180,40 @@ static void others(const char *here) {
     close(file);
 }
 
+// A ring that loses the number that it was given, and the next ones, to nobody, to another ring and to a file.
+static void renumbered(const char *here) {
+    struct ring ring, second;
+    char *name = path(here, "renumbered");
+    int file = make(name, "0123456789");
+    begin(&ring, 0);
+    said("register", own(SYS_io_uring_register, ring.number, IORING_REGISTER_FILES, (long)&file, 1, 0, 0));
+    int given = ring.number;
+    ring.number = fcntl(given, F_DUPFD, 100);
+    close(given);
+    entry(&ring, IORING_OP_WRITE, file, "a", 1, 0);
+    submit("another number", &ring, 1);
+    begin(&second, 0);
+    said("the number is given again", second.number - given);
+    entry(&ring, IORING_OP_WRITE, 0, "b", 1, 1)->flags = IOSQE_FIXED_FILE;
+    entry(&second, IORING_OP_WRITE, file, "c", 1, 2);
+    submit("another number", &ring, 1);
+    submit("the second", &second, 1);
+    int next = dup(ring.number);
+    dup2(file, ring.number);
+    close(ring.number);
+    ring.number = next;
+    entry(&ring, IORING_OP_WRITE, file, "d", 1, 3);
+    submit("replaced", &ring, 1);
+    next = fcntl(ring.number, F_DUPFD, 200);
+    close_range(ring.number, ring.number, 0);
+    ring.number = next;
+    entry(&ring, IORING_OP_WRITE, file, "e", 1, 4);
+    submit("closed in a range", &ring, 1);
+    contents("renumbered", name);
+    end(&ring), end(&second);
+    close(file);
+}
+
 static volatile int heard;
 static void hears(int signal) {
     heard = signal;
@@ -291,6 +325,7 @@ int main(int count, char **words) {
     others(here);
     threads(here, host);
     jumped(here, host);
+    renumbered(here);
     rings(here);
     return 0;
 }
