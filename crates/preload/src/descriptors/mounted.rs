@@ -6,11 +6,13 @@
 //!   reserved.
 //! * What the program has none of costs a close one load.
 //! * No locks: a slot is taken by a change of its key, and what is in it is whole before its number is there.
+//! * What is not there costs few loads, however many have come and gone: of each place it is counted how many keys begin there,
+//!   before the first of them is put and after it is taken away, and nobody looks further than to the last of them.
 
 use super::table::raise_high_water;
 use crate::backend::Handle;
 use crate::{raw, reserved};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// So many at once.
 const SLOTS: usize = 4096;
@@ -35,17 +37,40 @@ static TABLE: [Slot; SLOTS] = [const {
 }; SLOTS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The slots in which a handle may be, up to the first that was never used.
+/// How many keys begin at each place.
+static BEGIN_AT: [AtomicU32; SLOTS] = [const { AtomicU32::new(0) }; SLOTS];
+
+fn home(handle: u64) -> usize {
+    (handle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS
+}
+
+/// All slots, from the one where a handle begins.
 fn slots(handle: u64) -> impl Iterator<Item = &'static Slot> {
-    let home = (handle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+    let home = home(handle);
     (0..SLOTS).map(move |step| &TABLE[(home + step) % SLOTS])
+}
+
+/// Those in which it may be, with their keys.
+fn possible(handle: u64) -> impl Iterator<Item = (&'static Slot, u64)> {
+    let home_of_it = home(handle);
+    let mut left = BEGIN_AT[home_of_it].load(Ordering::Acquire);
+    let mut slots = slots(handle);
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let slot = slots.next()?;
+        let key = slot.handle.load(Ordering::Acquire);
+        if !matches!(key, FREE | LEFT) && home(key) == home_of_it {
+            left -= 1;
+        }
+        (key != FREE).then_some((slot, key))
+    })
 }
 
 /// Slots with this handle.
 fn of(handle: u64) -> impl Iterator<Item = &'static Slot> {
-    slots(handle)
-        .take_while(|slot| slot.handle.load(Ordering::Acquire) != FREE)
-        .filter(move |slot| slot.handle.load(Ordering::Acquire) == handle)
+    possible(handle).filter_map(move |(slot, key)| (key == handle).then_some(slot))
 }
 
 /// The mount's descriptor of a description, if there is one.
@@ -93,6 +118,7 @@ pub fn keep(handle: Handle, opened: isize) -> isize {
     }
     raise_high_water(number as usize);
     COUNT.fetch_add(1, Ordering::AcqRel);
+    BEGIN_AT[home(key)].fetch_add(1, Ordering::AcqRel);
     let taken = slots(key).find(|slot| {
         let before = slot.handle.load(Ordering::Acquire);
         let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -101,6 +127,7 @@ pub fn keep(handle: Handle, opened: isize) -> isize {
     match taken {
         Some(slot) => slot.number.store(number as usize + 1, Ordering::Release),
         None => {
+            BEGIN_AT[home(key)].fetch_sub(1, Ordering::AcqRel);
             COUNT.fetch_sub(1, Ordering::AcqRel);
             reserved::let_go(number as usize);
             return raw::error(libc::ENFILE);
@@ -130,7 +157,8 @@ fn close(handle: Handle) {
 fn empty(slot: &Slot) {
     let before = slot.number.swap(0, Ordering::AcqRel);
     if let Some(number) = (before & !GIVEN).checked_sub(1) {
-        slot.handle.store(LEFT, Ordering::Release);
+        let key = slot.handle.swap(LEFT, Ordering::AcqRel);
+        BEGIN_AT[home(key)].fetch_sub(1, Ordering::AcqRel);
         COUNT.fetch_sub(1, Ordering::AcqRel);
         match before & GIVEN {
             0 => reserved::let_go(number),
@@ -189,6 +217,16 @@ mod tests {
             assert!(keep(handle(7), open()) > 0);
             closed(handle(7));
         }
+        assert_eq!(find(handle(8)), Some(numbers[7] as usize));
+        // Where so many have come and gone that no slot was never used, what is not there is not looked for in all of them.
+        for key in 0..4 * SLOTS as u64 {
+            assert!(keep(handle(1000 + key), open()) > 0);
+            closed(handle(1000 + key));
+        }
+        let was_used = |slot: &Slot| slot.handle.load(Ordering::Acquire) != FREE;
+        assert!(TABLE.iter().filter(|slot| was_used(slot)).count() > SLOTS * 9 / 10);
+        let looked_at: usize = (1000..2000).map(|key| possible(key).count()).sum();
+        assert!(looked_at < 1000, "{looked_at}");
         assert_eq!(find(handle(8)), Some(numbers[7] as usize));
         forget();
         assert_eq!(find(handle(8)), None);
