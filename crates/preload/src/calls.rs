@@ -16,7 +16,7 @@ mod stable;
 use crate::handlers::others::{self, NO_DIRECTORY};
 use crate::handlers::{
     asynchronous, attributes, control, data, extended, limits, locking, locks, mapping, names,
-    passing, rings, sockets, transfer, waiting, watching,
+    passing, rings, root, sockets, transfer, waiting, watching,
 };
 use crate::raw::{self, Arguments};
 use crate::{process, signals, stack};
@@ -176,7 +176,7 @@ calls! {
         past "the kernel maps nothing of the pool";
     SYS_statfs "statfs" => attributes::statfs;
     SYS_fstatfs "fstatfs" => attributes::fstatfs;
-    SYS_chroot "chroot" => others::past_name::<{ libc::SYS_chroot as usize }, NO_DIRECTORY, 0>,
+    SYS_chroot "chroot" => root::chroot,
         past "the pool is not seen inside another root";
     SYS_sync "sync" => data::sync,
         served "the pool and the kernel's file systems";

@@ -104,7 +104,10 @@ impl Executed {
                     let cut = value.windows(mark.len()).position(|part| part == mark);
                     cut.map_or(value, |cut| &value[..cut.saturating_sub(1)])
                 });
-            let library = settings::LIBRARY.get();
+            let library = match settings::root_changed() {
+                false => settings::LIBRARY.get(),
+                true => b"",
+            };
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let sites = traps::tell();
@@ -176,6 +179,10 @@ impl Executed {
             }
             let room = [0; BEFORE_MAX];
             let written = match preload {
+                Some(value) if library.is_empty() => {
+                    let [before, behind] = without(value, settings::LIBRARY.get());
+                    write(&[&room, PRELOAD, before, behind])
+                }
                 Some(value) if contains(value, library) => write(&[&room, PRELOAD, value]),
                 Some(value) if !value.is_empty() => write(&[&room, PRELOAD, library, b":", value]),
                 _ => write(&[&room, PRELOAD, library]),
@@ -297,6 +304,14 @@ impl Drop for Executed {
     }
 }
 
+/// What stands before and behind a library in a list of them.
+fn without<'l>(list: &'l [u8], library: &[u8]) -> [&'l [u8]; 2] {
+    let found = list
+        .windows(library.len().max(1))
+        .position(|part| part == library);
+    found.map_or([list, b""], |at| [&list[..at], &list[at + library.len()..]])
+}
+
 fn contains(list: &[u8], library: &[u8]) -> bool {
     list.split(|byte| matches!(byte, b':' | b' '))
         .any(|entry| entry == library)
@@ -311,6 +326,14 @@ mod tests {
         assert!(contains(b"/a/x.so:/b/y.so", b"/b/y.so"));
         assert!(contains(b"/a/x.so /b/y.so", b"/a/x.so"));
         assert!(!contains(b"/a/x.so.1", b"/a/x.so"));
+        for (list, expected) in [
+            (&b"/a/x.so"[..], [&b""[..], b""]),
+            (b"/b/y.so:/a/x.so", [b"/b/y.so:", b""]),
+            (b"/a/x.so /b/y.so", [b"", b" /b/y.so"]),
+            (b"/b/y.so", [b"/b/y.so", b""]),
+        ] {
+            assert_eq!(without(list, b"/a/x.so"), expected);
+        }
     }
 
     /// The entries of what is built of these, after a change to it.

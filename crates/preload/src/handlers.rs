@@ -22,6 +22,7 @@ pub mod others;
 pub mod passing;
 pub mod pipes;
 pub mod rings;
+pub mod root;
 pub mod sockets;
 pub mod transfer;
 pub mod waiting;

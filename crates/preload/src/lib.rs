@@ -34,6 +34,7 @@ mod directory;
 mod dispatch;
 #[cfg(test)]
 mod documentation;
+mod emulated;
 mod environment;
 mod handlers;
 mod handover;
@@ -72,7 +73,7 @@ static END: unsafe extern "C" fn() = end;
 
 #[cfg(not(test))]
 unsafe extern "C" fn start() {
-    if !settings::read() {
+    if emulated::by_valgrind() || !settings::read() {
         return;
     }
     stack::start();

@@ -104,6 +104,7 @@ pub unsafe fn place<'a>(directory: usize, path: usize, scratch: &'a mut Scratch)
     if bytes.get(1) == mount.get(1)
         && let Some(rest) = bytes.strip_prefix(mount)
         && matches!(rest.first(), None | Some(b'/'))
+        && !settings::root_changed()
     {
         return Place::Pool(At::Root, strip(rest));
     }

@@ -2,8 +2,8 @@
 //! is believed of it than that he may harm himself: a privileged program reads nothing of it, what names a
 //! descriptor or a file is looked at before it is used (`docs/security.md` lists each).
 //!
-//! Invariant: written once by the constructor before `READY` is set (and, for the umask, by the
-//! umask call); read-only afterwards. While `READY` is unset every call passes to the kernel.
+//! Invariant: written once by the constructor before `READY` is set (and, for the umask and the root, by the
+//! calls that change them); read-only afterwards. While `READY` is unset every call passes to the kernel.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -107,12 +107,19 @@ pub static SAID: Setting = Setting::new();
 pub static BENEATH: Setting = Setting::new();
 /// This library's own path, for LD_PRELOAD of executed programs.
 pub static LIBRARY: Setting = Setting::new();
+/// Whether the process has a root that this library is not in: see `handlers::root`.
+pub static ROOT_CHANGED: AtomicBool = AtomicBool::new(false);
 /// The file creation mask.
 pub static UMASK: AtomicU32 = AtomicU32::new(0o22);
 
 #[inline(always)]
 pub fn ready() -> bool {
     READY.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+pub fn root_changed() -> bool {
+    ROOT_CHANGED.load(Ordering::Relaxed)
 }
 
 unsafe extern "C" {

@@ -222,6 +222,9 @@ fn look_whether_reached(
         return Ok(());
     };
     let beneath = settings::BENEATH.get() == b"1";
+    if settings::root_changed() {
+        return Ok(());
+    }
     if beneath {
         begin_beneath();
         if !inherited::replace_all() {
@@ -243,6 +246,12 @@ fn look_whether_reached(
         true => Err(error(libc::EACCES)),
         false => Ok(()),
     }
+}
+
+/// Before the process gets another root: from there the mount's descriptors could not be opened.
+pub fn leave_to_mount() {
+    begin_beneath();
+    inherited::replace_all();
 }
 
 /// The kernel's working directory becomes what the process's is: for a program that knows only that. Where it cannot be

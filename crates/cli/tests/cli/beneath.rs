@@ -130,6 +130,14 @@ fn what_is_not_reached_finds_the_pool_beneath() {
             "at /\n",
             false,
         ),
+        // In another root nothing is called as before, and no library can be loaded: all goes through the mount.
+        (
+            "mkdir -p /arck/r/bin; cd /arck; cp $p /bin/cat r/bin; for f in $(ldd /bin/cat | grep -v arck | grep -o '/[^ ]*'); do \
+             mkdir -p r${f%/*}; cp $f r$f; done; cp a r; chroot r /bin/copies a b; cat r/b; chroot r /bin/cat /b >o 2>&1; cat o; \
+             (cd r; echo three | chroot . cat - b >>../o 2>&1); cat o; chroot o cat 2>/dev/null; echo $?",
+            "at /\none\none\none\nthree\none\n125\n",
+            false,
+        ),
         // One that writes in the middle of a file, which others may do too, it cannot use: it is told, and so is the user.
         (
             "cd /arck; $p 1<>out; echo $?; head -n 1 out",
