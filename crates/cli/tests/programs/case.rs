@@ -2,7 +2,8 @@
 //!
 //! The script is started as `bash -eu SCRIPT DIRECTORY`; in its environment, `SCRATCH` is an empty
 //! directory outside of the pool, `CASES` the directory of the scripts, `APPLICATIONS` that of the
-//! preload library's own test scripts, `DEMO` that of the demo's, and `PROJECT` this repository. It
+//! preload library's own test scripts, `DEMO` that of the demo's, `INSTALLED` what `scripts/prepare apps`
+//! has installed, and `PROJECT` this repository. It
 //! ends what it starts, prints nothing that differs from run to run (times, numbers of processes), and
 //! fails if something that it does fails.
 //!
@@ -10,7 +11,8 @@
 //!
 //! * `# program:` what the table says;
 //! * `# needs:` pairs of a command, or a file (or a pattern), and the Debian package that has it
-//!   (`git=git`), or `pypi` or `npm` for what `scripts/prepare apps` installs to [`tools`];
+//!   (`git=git`), or `pypi` or `npm` for what `scripts/prepare apps` installs to [`installed`] (a path that
+//!   does not begin with `/` is one below that);
 //! * `# sources:` Debian source packages whose original tar files are in the directory `SOURCES`, each
 //!   under the name of its package;
 //! * `# before:` a shell command that makes the directory ready, on the pool or not as the script is; what
@@ -155,6 +157,9 @@ impl Case {
             if tool.starts_with('/') {
                 return matches(tool);
             }
+            if tool.contains('/') {
+                return installed().join(tool).exists();
+            }
             std::env::split_paths(&path()).any(|directory| directory.join(tool).exists())
         };
         let missing: Vec<_> = self
@@ -177,14 +182,20 @@ impl Case {
 /// Packages that no Debian package has.
 const REGISTRIES: [&str; 2] = ["pypi", "npm"];
 
-/// Where programs are that come from other registries than Debian's.
-fn tools() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("../apps/tools")
+/// Where that is which `scripts/prepare apps` does not install to the system.
+pub fn installed() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("../apps")
+}
+
+/// Where libraries of node's are looked for.
+pub fn node_path() -> PathBuf {
+    installed().join("tools/node/node_modules")
 }
 
 /// Where programs are looked for.
 pub fn path() -> OsString {
-    let own = ["python/bin", "node/node_modules/.bin"].map(|bin| tools().join(bin));
+    let own =
+        ["python/bin", "node/node_modules/.bin"].map(|bin| installed().join("tools").join(bin));
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths(std::env::split_paths(&path).chain(own)).expect("a path without colons")
 }

@@ -45,6 +45,7 @@ pub fn compare(case: &Case, rounds: usize, row: &mut Row) -> Result<(), String> 
     let version = Command::new("bash")
         .args(["-c", &case.version])
         .env("PATH", case::path())
+        .env("NODE_PATH", case::node_path())
         .env("SOURCES", sources::kept())
         .output()
         .map_err(|error| format!("bash: {error}"))?;
@@ -151,6 +152,8 @@ impl Scene<'_> {
             .env("APPLICATIONS", self.applications())
             .env("DEMO", self.demo())
             .env("SOURCES", self.sources())
+            .env("INSTALLED", case::installed())
+            .env("NODE_PATH", case::node_path())
             .env("PROJECT", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .env("LC_ALL", "C.UTF-8")
             .env("TZ", "UTC");
