@@ -44,6 +44,8 @@ const AHEAD: u32 = if cfg!(debug_assertions) { 32 } else { 128 };
 const PACED: u32 = if cfg!(debug_assertions) { 48 } else { 256 };
 /// Pages at most, before an owner who adds names waits.
 const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
+/// Names of a directory from which on each name of a fold is in another page, so that it takes twice as long.
+const LARGE: u32 = if cfg!(debug_assertions) { 2_000 } else { 300_000 };
 /// Pages of names, of the whole session's, with which directories are folded that wait for it.
 const ALL_AHEAD: u32 = if cfg!(debug_assertions) { 96 } else { 512 };
 /// Pages in use, of whatever kind, from which on all views are brought up to date whose deltas were folded.
@@ -152,6 +154,7 @@ impl Context<'_> {
         if adds && pages >= MOST {
             return Err(Need::Seal(directory.number()).into());
         }
+        let pages = pages * self.weight(directory);
         let others = self.views.tail_pages().saturating_sub(2 * ALL_AHEAD);
         match pause_at(pages.max(others)) {
             Some(pause) if self.is_due_to_pause() => Err(Need::Pause(pause).into()),
@@ -169,11 +172,17 @@ impl Context<'_> {
     pub(super) fn fold_ahead(&self, directory: Directory, own: &InShard, added: u32) {
         self.views.has_tail_pages(added);
         let pages = own.shard.pages();
-        if pages >= AHEAD / own.apart && pages.is_multiple_of(AHEAD / 4) {
+        let enough = AHEAD / (own.apart * self.weight(directory));
+        if pages >= enough && pages.is_multiple_of(AHEAD / 8) {
             self.ask_ahead(Some(directory));
         } else if self.views.tail_pages() >= ALL_AHEAD && !self.is_folding_ahead() {
             self.ask_ahead(None);
         }
+    }
+
+    /// How many times as long as elsewhere the fold of a page takes: so much earlier it is asked for, and paused.
+    fn weight(&self, directory: Directory) -> u32 {
+        1 + u32::from(self.entries(directory) >= LARGE)
     }
 
     fn is_folding_ahead(&self) -> bool {
