@@ -104,6 +104,8 @@ fn arguments() -> Arguments {
 
 fn main() -> ExitCode {
     forget_settings_of_others();
+    // What is started again by way of /proc would be told of as "exe".
+    let _ = rustix::thread::set_name(c"arck");
     if let Some(directory) = manual::asked() {
         return manual::main(&directory, Arguments::command());
     }

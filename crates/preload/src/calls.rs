@@ -177,7 +177,7 @@ calls! {
     SYS_statfs "statfs" => attributes::statfs;
     SYS_fstatfs "fstatfs" => attributes::fstatfs;
     SYS_chroot "chroot" => root::chroot,
-        past "the pool is not seen inside another root";
+        served "a directory of the pool can be a root where the pool is mounted at the same path, and what is executed in it goes through the mount; elsewhere the pool is not seen inside another root";
     SYS_sync "sync" => data::sync,
         served "the pool and the kernel's file systems";
     SYS_acct "acct" => others::past_name::<{ libc::SYS_acct as usize }, NO_DIRECTORY, 0>,
