@@ -22,7 +22,7 @@ use core::num::NonZeroU64;
 const TOGETHER: usize = 16;
 /// Names of a bucket from which on all of its first page is asked for: its lines follow each other, which a processor
 /// fetches faster than what it is led to.
-pub const WHOLE: usize = 4;
+const WHOLE: usize = 4;
 
 /// A name that is looked for.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,11 @@ fn candidates(page: &PageWords, hash: u64) -> u128 {
         found |= u128::from(together) << (group * 8);
     }
     found
+}
+
+/// Whether so many names of a page are reason enough to fetch all of it.
+pub fn are_many(names: usize) -> bool {
+    names >= WHOLE
 }
 
 /// Has fetched what is looked at first where names of a page come or go: the way to the next page, the tags, and the

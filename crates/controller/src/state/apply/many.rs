@@ -85,7 +85,7 @@ fn edit_for<'c>(
     page: PagePtr,
     names: usize,
 ) -> Result<HashPage<Edited<'c>>, Errno> {
-    match names >= in_order::WHOLE {
+    match in_order::are_many(names) {
         true => change.edit_much(page).map(HashPage),
         false => edit(change, page),
     }
