@@ -45,7 +45,11 @@ const PACED: u32 = if cfg!(debug_assertions) { 48 } else { 256 };
 /// Pages at most, before an owner who adds names waits.
 const MOST: u32 = if cfg!(debug_assertions) { 512 } else { 1024 };
 /// Names of a directory from which on each name of a fold is in another page, so that it takes twice as long.
-const LARGE: u32 = if cfg!(debug_assertions) { 2_000 } else { 300_000 };
+const LARGE: u32 = if cfg!(debug_assertions) {
+    2_000
+} else {
+    300_000
+};
 /// Pages of names, of the whole session's, with which directories are folded that wait for it.
 const ALL_AHEAD: u32 = if cfg!(debug_assertions) { 96 } else { 512 };
 /// Pages in use, of whatever kind, from which on all views are brought up to date whose deltas were folded.
