@@ -179,7 +179,7 @@ impl Executed {
             }
             let room = [0; BEFORE_MAX];
             let written = match preload {
-                Some(value) if library.is_empty() => {
+                Some(value) if settings::root_changed() => {
                     let [before, behind] = without(value, settings::LIBRARY.get());
                     write(&[&room, PRELOAD, before, behind])
                 }
