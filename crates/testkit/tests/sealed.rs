@@ -2,9 +2,6 @@
 //!
 //! The controller stops at the instant behind the seal, as long as a test wants.
 
-#[path = "sealed/caught.rs"]
-mod caught;
-
 use arck_controller::Options;
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, FileSystem};
