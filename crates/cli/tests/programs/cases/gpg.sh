@@ -3,7 +3,7 @@
 # version: gpg --version | sed -n '1s/.* //p'
 # compares: keys that are made, signatures and encrypted files that are read again, keys that are exported and imported, the agent, whose sockets are on the pool
 # user: nobody
-# forms: run alone mount
+# forms: run alone
 # As a user for whom no session manager keeps a directory, so that the agent's sockets are in its home.
 cd "$1"
 trap 'gpgconf --kill all 2>/dev/null || true' EXIT
