@@ -171,7 +171,7 @@ fn run_directory(bytes: &[u8]) {
         for (word, live) in copy.iter().zip(words) {
             word.store(live.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        let bucket = HashPage(&*copy);
+        let bucket = HashPage(&copy);
         let dentry = Dentry {
             inode: 5,
             generation: 1,
@@ -293,7 +293,7 @@ pub fn seeds() -> Vec<Seed> {
     add(INDEX, "index-2", &[&root(1, 2), &interior, &leaves[..64]]);
 
     let words = arck_core_state::zeroed_page();
-    let bucket = HashPage(&*words);
+    let bucket = HashPage(&words);
     bucket.format(5, 0);
     for name in [&b"name"[..], &[b'z'; 255]] {
         let dentry = Dentry {

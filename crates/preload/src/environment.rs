@@ -306,10 +306,14 @@ impl Drop for Executed {
 
 /// What stands before and behind a library in a list of them.
 fn without<'l>(list: &'l [u8], library: &[u8]) -> [&'l [u8]; 2] {
-    let found = list
-        .windows(library.len().max(1))
-        .position(|part| part == library);
-    found.map_or([list, b""], |at| [&list[..at], &list[at + library.len()..]])
+    let mut at = 0;
+    for entry in list.split(|byte| matches!(byte, b':' | b' ')) {
+        if entry == library {
+            return [&list[..at], &list[at + entry.len()..]];
+        }
+        at += entry.len() + 1;
+    }
+    [list, b""]
 }
 
 fn contains(list: &[u8], library: &[u8]) -> bool {
@@ -331,6 +335,7 @@ mod tests {
             (b"/b/y.so:/a/x.so", [b"/b/y.so:", b""]),
             (b"/a/x.so /b/y.so", [b"", b" /b/y.so"]),
             (b"/b/y.so", [b"/b/y.so", b""]),
+            (b"/a/x.so.1:/a/x.so", [b"/a/x.so.1:", b""]),
         ] {
             assert_eq!(without(list, b"/a/x.so"), expected);
         }

@@ -215,6 +215,8 @@ impl WorkingPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arck_core_state::directory::{Dentry, HashPage, UNITS, find_in_page, hash_name};
+    use arck_core_state::{FileKind, PagePtr};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::atomic::AtomicU64;
@@ -259,6 +261,47 @@ mod tests {
             }
             let words = working.words(&live);
             prop_assert!((0..WORDS).all(|index| words.word(index) == expected(&index)));
+        }
+    }
+
+    proptest! {
+        /// A page of names of which only lines are copied is edited as one that is copied whole, and what is told to be
+        /// changed is all that is.
+        #[test]
+        fn names_come_and_go_in_lines_as_in_the_whole(
+            names in prop::collection::vec(prop::collection::vec(1u8..=255, 1..=60usize), 0..40),
+            steps in prop::collection::vec(
+                (0u8..5, 0usize..UNITS, prop::collection::vec(1u8..=255, 1..=255usize)), 1..40)) {
+            let dentry = Dentry { inode: 9, generation: 3, kind: FileKind::File };
+            let hash = |name: &[u8]| hash_name(7, name);
+            let live = zeroed_page();
+            HashPage(&live).format(5, 6);
+            for name in &names {
+                let _ = HashPage(&live).add(hash(name), name, dentry);
+            }
+            let (working, whole) = (WorkingPage::of_live(), copied_page(&live));
+            let (lines, model) = (HashPage(Edited { working: &working, live: &live }), HashPage(&whole));
+            for (what, unit, name) in &steps {
+                let (unit, hash) = (*unit, hash(name));
+                match what {
+                    0 => {
+                        lines.set_next(PagePtr(unit as u64));
+                        model.set_next(PagePtr(unit as u64));
+                    }
+                    1 => prop_assert_eq!(lines.add(hash, name, dentry), model.add(hash, name, dentry)),
+                    2 => prop_assert_eq!(lines.add_at(unit, hash, name, dentry), model.add_at(unit, hash, name, dentry)),
+                    _ => prop_assert_eq!(lines.remove(unit), model.remove(unit)),
+                }
+                prop_assert_eq!(lines.is_empty(), model.is_empty());
+                prop_assert_eq!(find_in_page(&lines.0, hash, name), find_in_page(&whole, hash, name));
+            }
+            prop_assert!(working.whole().is_none());
+            let told: BTreeMap<usize, u64> = changed(&working, &live).into_iter().collect();
+            for index in 0..WORDS {
+                let expected = whole.word(index);
+                prop_assert_eq!(working.word(&live, index), expected);
+                prop_assert_eq!(told.get(&index).copied().unwrap_or(live.word(index)), expected, "word {}", index);
+            }
         }
     }
 
