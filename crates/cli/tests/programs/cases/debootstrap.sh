@@ -30,7 +30,7 @@ tar -C again --compare -f root.tar
 # In a changed root nothing but the kernel's mount is there; what it prints goes to a file of the pool.
 inside() { chroot again /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 inside sh -c 'cd /tmp; echo text >file; ln file other; stat -c "%h %s" file; rm file; ls -l /bin/sh; pwd; cat other'
-inside mawk 'BEGIN { print "awk:", 6 * 7; print "by awk" >"/srv/made" }' >printed; cat printed again/srv/made
+inside mawk 'BEGIN { print "awk:", 6 * 7; print "by awk" >"/tmp/made" }' >printed; cat printed again/tmp/made
 (cd again; chroot . /bin/sh -c 'dpkg --version | head -n 1; echo error >&2; exit 3' >>../printed 2>&1) || echo "status $?"; cat printed
 echo from outside | chroot "$1/again" /bin/cat
 if chroot again /nothing 2>"$SCRATCH/error"; then exit 1; else echo "status $?"; fi
