@@ -51,7 +51,7 @@ struct Alone<A: Args> {
 }
 
 pub fn main(arguments: &ReportArguments) -> Outcome<()> {
-    // What cannot be written is told before all is measured.
+    // What cannot be written, or is not installed, is told before all is measured.
     if let Some(html) = &arguments.html {
         std::fs::write(html, "").map_err(|error| format!("{}: {error}", html.display()))?;
     }
@@ -65,6 +65,8 @@ pub fn main(arguments: &ReportArguments) -> Outcome<()> {
         }
         words
     };
+    let programs = parsed::<AppsArguments>(given(&["--quick"], &[]))?;
+    apps::are_there(&programs)?;
     let mut chapters = vec![growth::measure(&parsed::<GrowthArguments>(given(
         &["--quick"],
         &["--files", FILES],
@@ -88,10 +90,7 @@ pub fn main(arguments: &ReportArguments) -> Outcome<()> {
         &["--persist", "always"],
     ))?)?;
     chapters.push(of_micro(micro, start.elapsed().as_secs_f64()));
-    chapters.push(apps::measure(&parsed::<AppsArguments>(given(
-        &["--quick"],
-        &[],
-    ))?)?);
+    chapters.push(apps::measure(&programs)?);
     for chapter in &mut chapters {
         chapter.shortened = shortened(&chapter.command, arguments.quick).map(str::to_owned);
     }

@@ -109,6 +109,11 @@ fn apps(arguments: &AppsArguments) -> Outcome<Vec<Box<dyn App>>> {
     arguments.only.iter().map(app).collect()
 }
 
+/// An error, which says how to get it, if a program that is measured is not installed.
+pub fn are_there(arguments: &AppsArguments) -> Outcome<()> {
+    apps(arguments).map(drop)
+}
+
 pub fn measure(arguments: &AppsArguments) -> Outcome<Chapter> {
     let start = Instant::now();
     let machine = Machine::look();
