@@ -84,7 +84,7 @@ pub struct Took {
 
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
 /// Bytes that are appended or written.
-const DATA: usize = 64 << 20;
+const DATA: usize = 256 << 20;
 const PAGE: usize = 4 << 10;
 const LARGE: usize = 1 << 20;
 /// How long a bystander waits before its next calls.
