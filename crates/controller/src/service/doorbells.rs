@@ -3,6 +3,7 @@
 //! # Invariants
 //! * While `awake` is 1 in the sessions' control memory the doorbells are polled.
 //! * Who asks for much makes other users wait for one of his requests at a time (see [`super::shares`]).
+//! * What a session asks for that takes no time waits for one fold of its own at most, which was begun before.
 
 use crate::fold::reply::Reply;
 use crate::service::held_back::{Asker, closes};
@@ -10,8 +11,24 @@ use crate::service::{Deferred, Service};
 use crate::sessions::session::Session;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::{Request, Response, ring};
+use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// Whether a request may take as long as a fold: others of its session come first.
+fn takes_long(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::GrantInodes { .. }
+            | Request::GrowArena { .. }
+            | Request::MoreCredits {
+                pressing: false,
+                ..
+            }
+            | Request::FoldCopy { .. }
+            | Request::Ping
+    )
+}
 
 impl Service {
     pub(super) fn set_awake(&self, awake: u32) {
@@ -69,11 +86,17 @@ impl Service {
         let Some(live) = &session.live else {
             return false;
         };
-        let mut rung = ring::rung(live.control());
+        let rung = ring::rung(live.control());
         let any = rung != 0;
-        while rung != 0 {
-            let slot = rung.trailing_zeros() as usize;
-            rung &= rung - 1;
+        let slots = (0..u32::BITS as usize).filter(|slot| rung & 1 << slot != 0);
+        let asked = slots.filter_map(|slot| Some((slot, ring::receive(live.control(), slot)?)));
+        let mut asked: Vec<(usize, Result<Request, Errno>)> = asked.collect();
+        asked.sort_by_key(|(_, request)| request.as_ref().is_ok_and(takes_long));
+        let mut asked = asked.into_iter();
+        while let Some((slot, request)) = asked.next() {
+            let rest = |asked: std::vec::IntoIter<(usize, _)>| {
+                asked.fold(0u32, |rest, (slot, _)| rest | 1 << slot)
+            };
             let Some(live) = self
                 .core
                 .sessions
@@ -84,7 +107,7 @@ impl Service {
                 break;
             };
             if last.is_some_and(|last| began.elapsed() > last) {
-                ring::ring_again(live.control(), rung | 1 << slot);
+                ring::ring_again(live.control(), rest(asked) | 1 << slot);
                 break;
             }
             // One that waits for a lease already stays submitted: a false ring.
@@ -96,12 +119,12 @@ impl Service {
             {
                 continue;
             }
-            match ring::receive(live.control(), slot) {
-                None => {}
-                Some(Err(errno)) => {
+            let is_long = request.as_ref().is_ok_and(takes_long);
+            match request {
+                Err(errno) => {
                     ring::respond(live.control(), slot, &Response::Error(errno.raw_os_error()));
                 }
-                Some(Ok(request)) => {
+                Ok(request) => {
                     self.core.sessions.note_serving(number, slot);
                     let received = self.core.folds.meter.now();
                     let since = Instant::now();
@@ -110,12 +133,15 @@ impl Service {
                     self.shares.served(user, since);
                 }
             }
-            if last.is_none() && rung != 0 && !self.shares.is_left(user) {
+            let is_left = self.shares.is_left(user);
+            if last.is_none() && asked.len() != 0 && (is_long || !is_left) {
                 let live = self.core.sessions.all.get(&number);
                 if let Some(live) = live.and_then(|session| session.live.as_ref()) {
-                    ring::ring_again(live.control(), rung);
+                    ring::ring_again(live.control(), rest(asked));
                 }
-                self.cut_off = number;
+                if !is_left {
+                    self.cut_off = number;
+                }
                 break;
             }
         }
