@@ -1,8 +1,7 @@
 //! Files for segments that have none yet, allocated and zeroed ahead of their need.
 //!
 //! A segment of a new pool has no file until it is used, and making one takes longer than all else
-//! that a session waits for when it is granted the segment. So, once one is made, a thread makes a few
-//! more, of huge pages where the kernel can ([`filling`](crate::pool::filling)). Only for pools in memory:
+//! that a session waits for when it is granted the segment. So, once a session has come, a thread makes a few, of huge pages where the kernel can ([`filling`](crate::pool::filling)). Only for pools in memory:
 //! elsewhere allocating does not touch the pages.
 //!
 //! # Invariants

@@ -150,6 +150,21 @@ mod tests {
         }
     }
 
+    /// A file for the first data of a pool is made when somebody comes, not when he stores it.
+    #[test]
+    fn the_first_session_has_files_made() {
+        let mut test = TestCore::of_size(64 << 20);
+        let pool = &test.core.sessions.state.pool;
+        assert!(pool.spares().take().is_none());
+        test.session(1001, &[1001]);
+        let since = Instant::now();
+        let spares = || test.core.sessions.state.pool.spares();
+        while spares().take().is_none() {
+            assert!(since.elapsed() < Duration::from_secs(20), "never made");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn who_may_wait_waits_for_a_file_and_nothing_has_changed_then() {
         let mut test = TestCore::of_size(64 << 20);

@@ -127,6 +127,10 @@ impl Core {
         self.freeing().prepare_classes(&who);
         self.sessions.give_first_credits(number);
         self.sessions.publish_free_counts(true);
+        // Who stores the first bytes of a pool does not wait until there is a file for them.
+        let kept = self.sessions.kept_pages();
+        let state = &self.sessions.state;
+        state.space.has_files_made(&state.pool, kept);
         Ok((number, greeting))
     }
 }

@@ -74,14 +74,20 @@ impl Space {
 
     /// Whether the next free segment has no file yet, and one for it is being made.
     fn waits_for_file(&self, pool: &Pool, kept: u64) -> bool {
+        self.has_files_made(pool, kept) && pool.spares().is_coming()
+    }
+
+    /// Has files made ahead of their need if the next free segment has none yet; whether that is so. `kept`: as in
+    /// [`Space::find_data_segment`].
+    pub fn has_files_made(&self, pool: &Pool, kept: u64) -> bool {
         let Some(segment) = self.next_free_for_data(kept) else {
             return false;
         };
         let is_stale = self.segments[segment as usize].flags & STALE != 0;
-        if is_stale || pool.has_segment(segment) {
-            return false;
+        let is_needed = !is_stale && !pool.has_segment(segment);
+        if is_needed {
+            pool.order_spares(self.free_segments);
         }
-        pool.order_spares(self.free_segments);
-        pool.spares().is_coming()
+        is_needed
     }
 }
