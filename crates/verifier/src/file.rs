@@ -8,13 +8,13 @@
 
 use crate::copy::{CopiedDelta, entries};
 use crate::fold_set::FoldSet;
+use crate::page_set::PageSet;
 use crate::rule::{Rule, Violation};
 use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_SIZE, offset};
 use arck_core_state::geometry::{FILE_SIZE_MAX, PATH_MAX};
 use arck_core_state::index::{HEIGHT_MAX, HOLE, IndexRoot, capacity};
 use arck_core_state::{DEVICE_MAX, FileKind, Inode, PAGE_SIZE, PagePtr, extended};
-use foldhash::HashSet;
 
 /// What changes in a file.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) fn check<S: VerifiedState>(
     set: &FoldSet<'_, S>,
     delta: &CopiedDelta,
     inode: &Inode,
-    used: &mut HashSet<PagePtr>,
+    used: &mut PageSet,
 ) -> Result<FileChange, Violation> {
     let branch = &delta.branch;
     let refuse = |rule, field, detail: String| {
@@ -105,7 +105,7 @@ pub(crate) fn check_attributes<S: VerifiedState>(
     set: &FoldSet<'_, S>,
     delta: &CopiedDelta,
     inode: &Inode,
-    used: &mut HashSet<PagePtr>,
+    used: &mut PageSet,
 ) -> Result<Option<PagePtr>, Violation> {
     let page = match delta.branch.attributes {
         0 => return Ok(None),
@@ -208,7 +208,7 @@ struct Walk<'a, 'b, S> {
     verified_end: u64,
     /// Pages of the file, rounded up.
     end: u64,
-    used: &'a mut HashSet<PagePtr>,
+    used: &'a mut PageSet,
     found: Vec<(u64, PagePtr)>,
 }
 

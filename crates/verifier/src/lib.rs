@@ -39,6 +39,7 @@ mod fold_set;
 mod named;
 mod names;
 mod order;
+mod page_set;
 mod permission;
 mod places;
 pub mod rule;

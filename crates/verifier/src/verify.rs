@@ -6,6 +6,7 @@ use crate::effects::Effects;
 use crate::file;
 use crate::fold_set::{FoldSet, SetMember};
 use crate::names::Names;
+use crate::page_set::PageSet;
 use crate::permission;
 use crate::places::Places;
 use crate::rule::{Rule, Violation};
@@ -13,8 +14,7 @@ use crate::state::{Credentials, VerifiedState};
 use arck_core_state::branch::{UNCHANGED_MODE, UNCHANGED_TIME, offset};
 use arck_core_state::cast;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr};
-use foldhash::HashSet;
+use arck_core_state::{FileKind, Inode, InodeNumber};
 use zerocopy::FromZeros;
 
 /// Checks the deltas of one fold set against the verified state.
@@ -51,7 +51,7 @@ pub fn verify_with<'a>(
     permission::check_names(&fold_set, &names)?;
 
     let mut changes = Changes::default();
-    let mut used = HashSet::default();
+    let mut used = PageSet::default();
     for member in set {
         let delta = fold_set.delta(member.number);
         if member.header.kind == HeaderKind::Granted && names.creation(member.number).is_none() {
@@ -107,7 +107,7 @@ fn inode_change<'a, S: VerifiedState>(
     set: &FoldSet<'_, S>,
     names: &Names<'_>,
     delta: &CopiedDelta,
-    used: &mut HashSet<PagePtr>,
+    used: &mut PageSet,
 ) -> Result<InodeChange<'a>, Violation> {
     let created = names.creation(delta.inode).map(as_created);
     let Some(inode) = created.or_else(|| set.state.inode(delta.inode)) else {

@@ -14,3 +14,4 @@ pub mod number_set;
 pub mod pages;
 pub mod slots;
 pub mod unused;
+pub mod used;

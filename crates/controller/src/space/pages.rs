@@ -45,8 +45,8 @@ const CONJUNCTIONS: u32 = 4;
 /// The controller's own view of space.
 pub struct Space {
     pub geometry: Geometry,
-    used: Vec<u64>,
-    used_count: u64,
+    pub(super) used: Vec<u64>,
+    pub(super) used_count: u64,
     pub segments: Vec<SegmentEntry>,
     pub used_in: Vec<u32>,
     /// Where the search for a free metadata page goes on.
@@ -54,9 +54,9 @@ pub struct Space {
     /// No segment below this one is free.
     first_free: SegmentNumber,
     pub(super) free_segments: u32,
-    granted: Granted,
+    pub(super) granted: Granted,
     /// Free pages of metadata segments of *nobody*: those of a class are of use to it alone.
-    metadata_free: u64,
+    pub(super) metadata_free: u64,
     /// Where pages of a class were last found.
     last_of: HashMap<(SegmentKind, u32), SegmentNumber>,
     /// Of each segment, how many sessions were sent it read-only and are still there.
@@ -184,31 +184,6 @@ impl Space {
     /// The word of the bitmap that holds a page's bit, as it is now.
     pub fn word(&self, index: u64) -> u64 {
         self.used.get(cast::index(index)).copied().unwrap_or(0)
-    }
-
-    /// Marks a page as in use or not, in private memory.
-    pub fn set_used(&mut self, page: PagePtr, is: bool) {
-        if !self.geometry.contains(page) || self.is_used(page) == is {
-            return;
-        }
-        let segment = self.geometry.segment_of(page) as usize;
-        let bit = 1u64 << (page.0 % 64);
-        let entry = &self.segments[segment];
-        let is_metadata = entry.kind() == SegmentKind::Metadata && entry.class == NOBODY;
-        if is {
-            self.used[(page.0 / 64) as usize] |= bit;
-            self.used_count += 1;
-            self.used_in[segment] += 1;
-            self.metadata_free -= u64::from(is_metadata);
-            self.granted.take(entry, 1);
-        } else {
-            self.used[(page.0 / 64) as usize] &= !bit;
-            self.used_count -= 1;
-            self.used_in[segment] -= 1;
-            self.metadata_free += u64::from(is_metadata);
-            self.granted.add(entry, 1);
-            self.may_have_unused |= self.used_in[segment] == 0;
-        }
     }
 
     pub fn granted(&self) -> &Granted {

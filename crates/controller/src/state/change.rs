@@ -9,6 +9,7 @@
 //!   stored; all of it is made durable.
 //! * A page freed here is not allocated again here.
 
+mod bits;
 mod commit;
 mod labels;
 mod noting;
@@ -27,6 +28,7 @@ use arck_core_state::{
     FileKind, Inode, InodeNumber, Ownership, PagePtr, PageWords, Pages, SegmentNumber, Words,
 };
 use arck_verifier::ByNumber;
+use bits::Bits;
 use foldhash::{HashMap, HashSet};
 pub use numbered::HeaderWords;
 use numbered::Numbered;
@@ -49,7 +51,7 @@ pub struct Change<'a> {
     numbers: ByNumber<Numbered>,
     /// It changes some inode.
     changes_inodes: bool,
-    bits: HashMap<u64, bool>,
+    bits: Bits,
     allocated: HashSet<PagePtr>,
     segments: BTreeMap<SegmentNumber, SegmentEntry>,
     /// What the private segment table said before.
@@ -105,7 +107,7 @@ impl<'a> Change<'a> {
             pages: HashMap::default(),
             numbers: ByNumber::default(),
             changes_inodes: false,
-            bits: HashMap::default(),
+            bits: Bits::default(),
             allocated: HashSet::default(),
             segments: BTreeMap::new(),
             former_segments: Vec::new(),
@@ -340,6 +342,12 @@ impl<'a> Change<'a> {
         Ok(self.allocated(page))
     }
 
+    /// The segment of a page. `None` if there is no such page.
+    pub fn segment_of(&self, page: PagePtr) -> Option<SegmentNumber> {
+        let geometry = self.state.pool.geometry();
+        geometry.contains(page).then(|| geometry.segment_of(page))
+    }
+
     /// A data page becomes part of a file of this user: its segment goes to nobody who might not
     /// write that file.
     pub fn note_user(&mut self, page: PagePtr, uid: u32) {
@@ -415,7 +423,7 @@ impl<'a> Change<'a> {
         {
             // Nothing durable ever knew of it: usable again at once.
             self.allocated.remove(&page);
-            self.bits.remove(&page.0);
+            self.bits.remove(page.0);
             self.state.space.set_used(page, false);
             return;
         }
@@ -475,7 +483,7 @@ impl<'a> Change<'a> {
                 kept.push(page);
                 // It may have become part of the inode in this very change, before what is in there
                 // moved: only what is set after this is part of it.
-                self.bits.remove(&page.0);
+                self.bits.remove(page.0);
             }
             None => self.set_data_page_used(page, false),
         }
@@ -486,7 +494,7 @@ impl<'a> Change<'a> {
     pub fn take_kept(&mut self) -> Vec<(InodeNumber, Vec<PagePtr>)> {
         let mut kept = std::mem::take(&mut self.kept);
         for pages in kept.values_mut() {
-            pages.retain(|page| self.bits.get(&page.0) != Some(&true));
+            pages.retain(|page| self.bits.get(page.0) != Some(true));
             pages.sort_unstable();
             pages.dedup();
         }

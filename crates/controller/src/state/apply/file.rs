@@ -7,7 +7,7 @@
 
 use crate::state::change::Change;
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity, height_for, slot};
-use arck_core_state::{IndexRoot, InodeNumber, PagePtr, cast};
+use arck_core_state::{EditWords, IndexRoot, InodeNumber, PagePtr, Pages, Words, cast};
 use rustix::io::Errno;
 
 /// Sets entries of one index; remembers the last leaf, since neighbours follow each other.
@@ -15,6 +15,14 @@ pub struct Setter {
     root: IndexRoot,
     leaf: Option<(u64, PagePtr)>,
 }
+
+/// Entries of an index, ascending, a slice for each leaf that they are in.
+pub fn by_leaf(entries: &[(u64, PagePtr)]) -> impl Iterator<Item = &[(u64, PagePtr)]> {
+    entries.chunk_by(|(one, _), (next, _)| one / FANOUT == next / FANOUT)
+}
+
+/// Entries of a leaf for which it is not copied as a whole.
+const FEW: usize = 32;
 
 fn read(change: &Change<'_>, page: PagePtr, slot: usize) -> Result<u64, Errno> {
     change.word(page, slot)
@@ -63,6 +71,50 @@ impl Setter {
             change.set_word(leaf, at, pointer.0)?;
         }
         Ok(PagePtr(old))
+    }
+
+    /// Sets entries of pages that lie in one leaf, ascending; gives what they were into `olds`, one for each. As
+    /// [`set`](Self::set).
+    pub fn set_run(
+        &mut self,
+        change: &mut Change<'_>,
+        entries: &[(u64, PagePtr)],
+        olds: &mut Vec<PagePtr>,
+    ) -> Result<(), Errno> {
+        olds.clear();
+        let set = entries.iter().filter(|(_, pointer)| !pointer.is_null());
+        let last_set = set.map(|(page, _)| *page).max();
+        if let Some(page) = last_set.filter(|&page| page >= capacity(self.root.height())) {
+            self.grow(change, page)?;
+        }
+        if self.root.height() == 0 {
+            for &(page, pointer) in entries {
+                olds.push(self.set(change, page, pointer)?);
+            }
+            return Ok(());
+        }
+        let first = entries.first().map_or(0, |(page, _)| *page);
+        let leaf = match first < capacity(self.root.height()) {
+            true => self.descend(change, first, last_set.is_some())?,
+            false => None,
+        };
+        let Some(leaf) = leaf else {
+            olds.resize(entries.len(), PagePtr::NULL);
+            return Ok(());
+        };
+        let edited = match entries.len() > FEW {
+            true => change.edit_much(leaf)?,
+            false => change.edit(leaf)?,
+        };
+        for &(page, pointer) in entries {
+            let at = slot(page, 1);
+            let old = edited.word(at);
+            if old != pointer.0 {
+                edited.set_word(at, pointer.0);
+            }
+            olds.push(PagePtr(old));
+        }
+        Ok(())
     }
 
     fn grow(&mut self, change: &mut Change<'_>, page: u64) -> Result<(), Errno> {
@@ -162,11 +214,9 @@ fn drop_below(
     }
     let step = capacity(level - 1);
     let mut left = false;
-    for place in 0..FANOUT {
-        let below = read(change, page, cast::index(place))?;
-        if below == 0 {
-            continue;
-        }
+    let words = change.page(page).ok_or(Errno::IO)?;
+    let entries: [u64; FANOUT as usize] = std::array::from_fn(|place| words.word(place));
+    for (place, below) in (0..).zip(entries).filter(|(_, below)| *below != 0) {
         let start = first + place * step;
         if start + step <= limit {
             left = true;
@@ -220,4 +270,60 @@ fn from_end(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestCore;
+    use arck_core_state::index::lookup;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        /// By leaves as one by one: the same entries, and the same that were there before.
+        #[test]
+        fn runs_are_as_their_entries(
+            rounds in proptest::collection::vec(
+                (0u64..600_000, proptest::collection::vec((0u64..1500, any::<bool>()), 0..600)), 1..5)
+        ) {
+            let (mut one, mut other) = (TestCore::new(), TestCore::new());
+            let mut one = Change::new(&mut one.core.sessions.state);
+            let mut other = Change::new(&mut other.core.sessions.state);
+            let (mut by_run, mut by_one) =
+                (Setter::new(IndexRoot::EMPTY), Setter::new(IndexRoot::EMPTY));
+            let mut model = BTreeMap::new();
+            let mut next = 1 << 40;
+            for (base, places) in rounds {
+                let places: BTreeMap<u64, bool> = places.into_iter().collect();
+                let entries: Vec<(u64, PagePtr)> = places
+                    .into_iter()
+                    .map(|(place, is_set)| {
+                        next += 1;
+                        (base + place, if is_set { PagePtr(next) } else { PagePtr::NULL })
+                    })
+                    .collect();
+                let mut olds = Vec::new();
+                for run in by_leaf(&entries) {
+                    by_run.set_run(&mut one, run, &mut olds).unwrap();
+                    prop_assert_eq!(olds.len(), run.len());
+                    for (&(page, pointer), &old) in run.iter().zip(&olds) {
+                        prop_assert_eq!(by_one.set(&mut other, page, pointer).unwrap(), old);
+                        let before = model.insert(page, pointer);
+                        prop_assert_eq!(before.unwrap_or(PagePtr::NULL), old);
+                    }
+                }
+                prop_assert_eq!(by_run.root().height(), by_one.root().height());
+                for (&page, &pointer) in &model {
+                    let found = |change: &Change<'_>, root| {
+                        lookup(change, root, page).unwrap_or(PagePtr::NULL)
+                    };
+                    prop_assert_eq!(found(&one, by_run.root()), pointer);
+                    prop_assert_eq!(found(&other, by_one.root()), pointer);
+                }
+            }
+        }
+    }
 }

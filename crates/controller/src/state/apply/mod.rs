@@ -233,17 +233,26 @@ fn attributes_and_data(
             inode.pages = inode.pages.saturating_sub(dropped);
         }
         let mut setter = file::Setter::new(inode.root);
-        for &(page, pointer) in &wanted.pages {
-            let old = setter.set(change, page, pointer)?;
-            if !old.is_null() && old != pointer {
-                change.drop_data_page(inode.number, old);
+        let mut olds = Vec::new();
+        for run in file::by_leaf(&wanted.pages) {
+            setter.set_run(change, run, &mut olds)?;
+            for (&(_, pointer), &old) in run.iter().zip(&olds) {
+                if !old.is_null() && old != pointer {
+                    change.drop_data_page(inode.number, old);
+                }
+                inode.pages =
+                    inode.pages + u64::from(!pointer.is_null()) - u64::from(!old.is_null());
             }
-            inode.pages = inode.pages + u64::from(!pointer.is_null()) - u64::from(!old.is_null());
         }
         // After the old ones: a page may have been dropped and set again.
-        for &(_, pointer) in wanted.pages.iter().filter(|(_, p)| !p.is_null()) {
+        let set = wanted.pages.iter().filter(|(_, p)| !p.is_null());
+        let mut before = None;
+        for &(_, pointer) in set {
             change.set_data_page_used(pointer, true);
-            change.note_user(pointer, inode.uid);
+            let segment = change.segment_of(pointer);
+            if std::mem::replace(&mut before, segment) != segment {
+                change.note_user(pointer, inode.uid);
+            }
         }
         inode.root = setter.root();
         if let Some(size) = wanted.size {

@@ -149,7 +149,7 @@ impl Change<'_> {
                 continue;
             }
             // A page freed after it was changed need not be written.
-            if self.bits.get(&page.0) == Some(&false) {
+            if self.bits.get(page.0) == Some(false) {
                 continue;
             }
             let live = self.state.pool.page(page).ok_or(Errno::IO)?;
@@ -176,19 +176,8 @@ impl Change<'_> {
                 }
             }
         }
-        let mut words: BTreeMap<u64, u64> = BTreeMap::new();
-        for (&page, &is) in &self.bits {
-            let word = words
-                .entry(page / 64)
-                .or_insert_with(|| self.state.space.word(page / 64));
-            let bit = 1 << (page % 64);
-            if is {
-                *word |= bit;
-            } else {
-                *word &= !bit;
-            }
-        }
-        for (index, word) in words {
+        for (index, said) in self.bits.in_order() {
+            let word = self.state.space.word(index) & !said.of | said.used;
             redo.put(Target::Bitmap, index * 8, &word.to_le_bytes());
         }
         for said in self.in_order(order) {
@@ -347,8 +336,8 @@ impl Change<'_> {
         let state = &mut *self.state;
         let created = self.taken_places.len() as u64;
         state.granted = state.granted.saturating_sub(created + self.freed_granted);
-        for (page, is) in std::mem::take(&mut self.bits) {
-            state.space.set_used(PagePtr(page), is);
+        for (index, said) in std::mem::take(&mut self.bits).in_order() {
+            state.space.set_word(index, said);
         }
         if state.watching.is_any() {
             let said = self.numbers.entries().iter();
