@@ -1,7 +1,7 @@
 //! Changing inodes: the first check, with which every change begins, branches, times and entries of deltas, and
 //! the second check, after what was published.
 //!
-//! * [`second_check`]: whether what was published stands. [`branch`]: branches begun. [`stamps`]: times in
+//! * [`ahead`]: folds that are asked for ahead. [`second_check`]: whether what was published stands. [`branch`]: branches begun. [`stamps`]: times in
 //!   them. [`entries`]: their indexes of pages.
 //!
 //! # Invariants
@@ -9,6 +9,7 @@
 //!   and its view that of now; under the inode's lock, and inside an operation from then on.
 //! * After publishing, [`Changing::confirm`] looks at the headers again (DESIGN section 5).
 
+mod ahead;
 pub mod branch;
 pub mod entries;
 pub mod second_check;

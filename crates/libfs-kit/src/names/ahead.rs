@@ -15,11 +15,8 @@
 //! back.
 //!
 //! # Invariants
-//! * One request is under way at a time, of the session's: `ahead` of [`Views`](crate::views::Views), under `ahead_lock`,
-//!   which comes after a shard's. The ring and what was asked about are under it, too.
-//!   It is made and finished inside, where nobody builds the auxiliary state anew; what a member dies over is
-//!   finished when that is done.
-//! * Whether it is answered, and how, changes nothing: what is refused is told to whoever asks for a fold himself.
+//! * One request is under way at a time: see [`changing::ahead`](crate::changing). The ring and what was asked about are
+//!   under `ahead_lock`, too.
 
 use super::Context;
 use crate::need::{Attempt, Need};
@@ -31,8 +28,6 @@ use crate::views::{Directory, Shard, Views};
 use arck_core_state::InodeNumber;
 use arck_protocol::message::INODES_MAX;
 use arck_protocol::wait::{now, sleep};
-use arck_protocol::{InodeList, Request};
-use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -207,43 +202,13 @@ impl Context<'_> {
     /// Of one directory, or of those that wait longest.
     #[cold]
     fn ask_ahead(&self, directory: Option<Directory>) {
-        let views = self.views;
-        let Some(_locked) = views.ahead_lock.try_lock(self.slot().holder()) else {
-            return;
-        };
-        let pending = views.ahead.load(Ordering::Relaxed);
-        if pending != 0 {
-            if self.session.finish(pending as usize - 1, false) == Err(Errno::TIMEDOUT) {
-                return;
-            }
-            views.ahead.store(0, Ordering::Relaxed);
-        }
-        if views.asked[0].load(Ordering::Relaxed) != 0 {
-            // Theirs is to be given back first.
-            return;
-        }
-        let mut numbers = [0; INODES_MAX];
-        let count = match directory {
+        self.ask_ahead_about(directory.is_none(), |into| match directory {
             Some(directory) => {
-                numbers[0] = directory.number();
+                into[0] = directory.number();
                 1
             }
-            None => self.take_waiting(&mut numbers),
-        };
-        let Some(inodes) = InodeList::new(&numbers[..count]).filter(|_| count != 0) else {
-            return;
-        };
-        let request = Request::Commit {
-            inodes,
-            release: false,
-        };
-        if let Ok(index) = self.session.submit(&request) {
-            views.ahead.store(index as u32 + 1, Ordering::Relaxed);
-            if directory.is_none() {
-                let asked = views.asked.iter().zip(numbers);
-                asked.for_each(|(place, number)| place.store(number, Ordering::Relaxed));
-            }
-        }
+            None => self.take_waiting(into),
+        });
     }
 
     /// Takes directories that wait longest: as many as are worth a fold, and no more; how many. Under `ahead_lock`.
