@@ -73,8 +73,12 @@ impl Closer {
         let mut queue = self.0.lock();
         let before = queue.waiting.len();
         queue.waiting.extend(descriptors);
+        if queue.waiting.len() == before {
+            // Most packets bring none: nobody is woken for that.
+            return;
+        }
         let wanted = queue.waiting.len().saturating_sub(queue.idle);
-        if queue.waiting.len() > before && wanted > 0 && queue.threads < THREADS_MAX {
+        if wanted > 0 && queue.threads < THREADS_MAX {
             let shared = self.0.clone();
             let started = std::thread::Builder::new()
                 .name("arck-closer".into())
