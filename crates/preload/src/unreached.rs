@@ -23,6 +23,7 @@
 
 mod inherited;
 pub mod mounted;
+pub mod receivers;
 
 use crate::handlers::{HERE, is_empty};
 use crate::raw::{self, Text, error, syscall};

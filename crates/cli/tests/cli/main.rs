@@ -21,6 +21,7 @@ mod rings;
 mod running;
 mod shells;
 mod status;
+mod strangers;
 mod support;
 mod terminals;
 mod travel;

@@ -3,22 +3,24 @@
 //! What travels is the placeholder, of which the controller knows what it stands for: see
 //! [`handover`](crate::handover). Who receives one, and is served by this library on the same pool,
 //! finds an open file of its own session behind it, with the same offset; to all others it is a file
-//! that can neither be read nor written.
+//! that can neither be read nor written. So what goes to a process of which it is known that this library is not loaded
+//! into it ([`receivers`]) is a descriptor of the mount's, where there is one, at the same place of the same file.
 
 use super::sockets;
-use crate::backend::{Errno, minus};
+use crate::backend::{Errno, Handle, minus};
 use crate::descriptors::{self, Descriptor, placeholders};
 use crate::lock_files::sharing;
 use crate::raw::{self, Arguments, blocking};
-use crate::{handover, memory, settings, thread};
+use crate::unreached::receivers;
+use crate::{handover, memory, settings, thread, unreached};
 
 /// Longest part of a message's control data that is looked at, in bytes: more than the kernel takes
 /// of descriptors.
 const CONTROL_MAX: usize = 8192;
 const HEAD: usize = size_of::<libc::cmsghdr>();
 
-/// Calls `visit` for each descriptor in control data.
-fn for_each_descriptor(control: &[u8], mut visit: impl FnMut(usize)) {
+/// Calls `visit` for each descriptor in control data, with its place there.
+fn for_each_descriptor(control: &[u8], mut visit: impl FnMut(usize, usize)) {
     let mut rest = control;
     while rest.len() >= HEAD {
         let word = |at: usize| {
@@ -31,9 +33,10 @@ fn for_each_descriptor(control: &[u8], mut visit: impl FnMut(usize)) {
             return;
         }
         if (word(8), word(12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            for bytes in rest[HEAD..length].chunks_exact(4) {
+            let first = control.len() - rest.len() + HEAD;
+            for (at, bytes) in rest[HEAD..length].chunks_exact(4).enumerate() {
                 let number = i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-                visit(number as u32 as usize);
+                visit(number as u32 as usize, first + 4 * at);
             }
         }
         rest = rest
@@ -57,23 +60,71 @@ fn with_control<R>(message: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
     }
 }
 
-/// Before a message is sent: what is the pool's in it becomes what others can open. EBADF for what is
-/// not open to the program.
-fn before_sending(message: usize) -> Result<(), isize> {
+/// Control data that is sent in place of the program's, with the mount's descriptors in it, which are closed when it is
+/// dropped: then it has been sent.
+struct Replaced {
+    control: Vec<u8>,
+    opened: Vec<isize>,
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        self.opened.iter().for_each(|&number| raw::close(number));
+    }
+}
+
+impl Replaced {
+    /// A descriptor of the mount's in the place of one of the pool's. False if there is none.
+    fn replace(&mut self, at: usize, handle: Handle) -> bool {
+        let opened = unreached::mounted::another(handle);
+        let is_there = !raw::failed(opened);
+        if is_there {
+            self.opened.push(opened);
+            self.control[at..at + 4].copy_from_slice(&(opened as i32).to_ne_bytes());
+        }
+        is_there
+    }
+}
+
+/// Before a message is sent through a socket: what is the pool's in it becomes what others can open. What is to be sent in
+/// place of its control data, if anything is. EBADF for what is not open to the program.
+fn before_sending(socket: usize, message: usize) -> Result<Option<Replaced>, isize> {
     let looked = with_control(message, |control| {
         let mut result = Ok(());
-        for_each_descriptor(control, |number| match descriptors::lookup(number) {
+        let mut replaced = None;
+        for_each_descriptor(control, |number, at| match descriptors::lookup(number) {
             Descriptor::Kernel => {}
             Descriptor::Error(error) => result = Err(error),
             Descriptor::Pool(handle) => {
+                let made = replaced.get_or_insert_with(|| {
+                    let is_whole = control.len() < CONTROL_MAX;
+                    (is_whole && receivers::is_unreached(socket)).then(|| Replaced {
+                        control: control.to_vec(),
+                        opened: Vec::new(),
+                    })
+                });
+                if made.as_mut().is_some_and(|made| made.replace(at, handle)) {
+                    return;
+                }
                 handover::externalize(|other| other == number);
                 sharing::before_sharing(|other| other == number);
                 sharing::before_sending(handle);
             }
         });
-        result
+        let replaced = replaced.flatten();
+        result.map(|()| replaced.filter(|made| !made.opened.is_empty()))
     });
-    looked.unwrap_or(Ok(()))
+    looked.unwrap_or(Ok(None))
+}
+
+/// Whether there are descriptors of the pool in a message.
+fn has_any(message: usize) -> bool {
+    let has_any = with_control(message, |control| {
+        let mut has_any = false;
+        for_each_descriptor(control, |number, _| has_any |= descriptors::is_pool(number));
+        has_any
+    });
+    has_any.unwrap_or(false)
 }
 
 /// After a message has come: what is a placeholder in it stands for what it stands for.
@@ -82,7 +133,7 @@ fn after_receiving(message: usize, flags: i32) {
     // What is only looked at comes again.
     let is_sent = flags & libc::MSG_PEEK == 0;
     with_control(message, |control| {
-        for_each_descriptor(control, |number| {
+        for_each_descriptor(control, |number, _| {
             descriptors::kernel_opened(number as isize);
             handover::inherit(number, close_on_exec, is_sent);
         });
@@ -96,15 +147,29 @@ fn is_ours() -> bool {
 /// # Safety
 /// As the system call's. The same holds for every handler below.
 pub unsafe fn sendmsg(a: &Arguments) -> isize {
-    if is_ours()
-        && let Err(error) = before_sending(a[1])
-    {
-        return error;
+    let replaced = match is_ours() {
+        true => match before_sending(a[0], a[1]) {
+            Ok(replaced) => replaced,
+            Err(error) => return error,
+        },
+        false => None,
+    };
+    let mut head;
+    let mut message = a[1];
+    if let Some(replaced) = &replaced {
+        // SAFETY: numbers.
+        head = match unsafe { memory::copy_in::<libc::msghdr>(message) } {
+            Ok(head) => head,
+            Err(errno) => return minus(errno),
+        };
+        head.msg_control = replaced.control.as_ptr().cast_mut().cast();
+        head.msg_controllen = replaced.control.len();
+        message = (&raw const head) as usize;
     }
-    // SAFETY: the program's arguments.
+    // SAFETY: the program's arguments, or its message with control data of our own.
     unsafe {
-        sockets::send_to_name(libc::SYS_sendmsg, a[0], a[1], a[2])
-            .unwrap_or_else(|| blocking!(libc::SYS_sendmsg, a[0], a[1], a[2]))
+        sockets::send_to_name(libc::SYS_sendmsg, a[0], message, a[2])
+            .unwrap_or_else(|| blocking!(libc::SYS_sendmsg, a[0], message, a[2]))
     }
 }
 
@@ -121,12 +186,13 @@ const MESSAGES_MAX: usize = 1024;
 pub unsafe fn sendmmsg(a: &Arguments) -> isize {
     if is_ours() {
         let count = (a[2] as u32 as usize).min(MESSAGES_MAX);
-        if messages(a[1], count).any(sockets::names_path) {
+        let is_replaced = || messages(a[1], count).any(has_any) && receivers::is_unreached(a[0]);
+        if messages(a[1], count).any(sockets::names_path) || is_replaced() {
             // SAFETY: the program's arguments.
             return unsafe { send_one_by_one(a, count) };
         }
         for message in messages(a[1], count) {
-            if let Err(error) = before_sending(message) {
+            if let Err(error) = before_sending(a[0], message) {
                 // What is before it can be sent.
                 if message == a[1] {
                     return error;
@@ -240,8 +306,10 @@ mod tests {
         let found = |words: &[i32], length: usize| {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             let mut found = Vec::new();
-            for_each_descriptor(&bytes[..length.min(bytes.len())], |number| {
-                found.push(number)
+            let bytes = &bytes[..length.min(bytes.len())];
+            for_each_descriptor(bytes, |number, at| {
+                assert_eq!(bytes[at..at + 4], (number as i32).to_ne_bytes());
+                found.push(number);
             });
             found
         };

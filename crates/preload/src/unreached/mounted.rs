@@ -92,6 +92,28 @@ pub fn of(handle: Handle) -> isize {
     if let Some(number) = mounted::find(handle) {
         return number as isize;
     }
+    let opened = open(handle);
+    match raw::failed(opened) {
+        true => opened,
+        false => mounted::keep(handle, opened),
+    }
+}
+
+/// Another descriptor of the mount's of a description, at the same place in the file, and the caller's to close. Minus an
+/// error number.
+pub fn another(handle: Handle) -> isize {
+    let opened = open(handle);
+    if !raw::failed(opened)
+        && let Ok(place) = inside(|fs| Ok(fs.seek(handle, 0, libc::SEEK_CUR)?))
+    {
+        // SAFETY: numbers.
+        unsafe { syscall!(libc::SYS_lseek, opened, place, libc::SEEK_SET) };
+    }
+    opened
+}
+
+/// Opened anew. Minus an error number.
+fn open(handle: Handle) -> isize {
     let wanted = inside(|fs| {
         let (flags, found) = (fs.flags(handle)?, fs.stat_handle(handle)?);
         let kept = libc::O_ACCMODE | libc::O_APPEND | libc::O_NONBLOCK | libc::O_SYNC;
@@ -112,8 +134,5 @@ pub fn of(handle: Handle) -> isize {
         wanted.flags = libc::O_PATH | libc::O_DIRECTORY;
         opened = wanted.open();
     }
-    match raw::failed(opened) {
-        true => opened,
-        false => mounted::keep(handle, opened),
-    }
+    opened
 }
