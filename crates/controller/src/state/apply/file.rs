@@ -7,7 +7,7 @@
 
 use crate::state::change::Change;
 use arck_core_state::index::{FANOUT, HEIGHT_MAX, capacity, height_for, slot};
-use arck_core_state::{EditWords, IndexRoot, InodeNumber, PagePtr, Pages, Words, cast};
+use arck_core_state::{EditWords, IndexRoot, InodeNumber, PAGE_BYTES, PagePtr, Pages, Words, cast};
 use rustix::io::Errno;
 
 /// Sets entries of one index; remembers the last leaf, since neighbours follow each other.
@@ -215,7 +215,7 @@ fn drop_below(
     let step = capacity(level - 1);
     let mut left = false;
     let words = change.page(page).ok_or(Errno::IO)?;
-    let entries: [u64; FANOUT as usize] = std::array::from_fn(|place| words.word(place));
+    let entries: [u64; PAGE_BYTES / 8] = std::array::from_fn(|place| words.word(place));
     for (place, below) in (0..).zip(entries).filter(|(_, below)| *below != 0) {
         let start = first + place * step;
         if start + step <= limit {
