@@ -44,10 +44,10 @@ fn all_calls_are_timed_on_both_sides() {
         };
         let what = row["what"].as_str().expect("a name");
         let listed = what.contains("readdir");
-        // 64 MiB of data, whatever the number of files.
+        // 256 MiB of data, whatever the number of files.
         let made = match what {
-            what if what.contains("append 4 KiB") => 16_384,
-            what if what.contains("write 1 MiB") => 64,
+            what if what.contains("append 4 KiB") => 65_536,
+            what if what.contains("write 1 MiB") => 256,
             _ => files,
         };
         for side in ["tmpfs", "arck"] {
