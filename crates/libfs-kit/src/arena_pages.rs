@@ -148,7 +148,7 @@ impl ArenaPages {
             let index = (hint + step) % words;
             let taken = bits
                 .get(index)
-                .ok_or(Need::ArenaPages)?
+                .ok_or(Need::ArenaPages(1))?
                 .load(Ordering::Acquire);
             let bit = taken.trailing_ones();
             let page = index as u32 * 64 + bit;
@@ -163,13 +163,13 @@ impl ArenaPages {
                 session.barrier().between();
                 let (clean, bit) = self
                     .clean_bit(slot, DELTA_FIRST + page)
-                    .ok_or(Need::ArenaPages)?;
+                    .ok_or(Need::ArenaPages(1))?;
                 let before = clean.load(Ordering::Relaxed);
                 clean.store(before & !bit, Ordering::Relaxed);
                 return Ok((DELTA_FIRST + page, before & bit != 0));
             }
         }
-        Err(Need::ArenaPages)
+        Err(Need::ArenaPages(1))
     }
 
     /// Asks for credits for so many pages more; `pressing`: this session has just folded. Outside of
@@ -222,9 +222,9 @@ impl ArenaPages {
         }
     }
 
-    /// Whether a page is left of those that the arena has allocated.
-    pub fn has_free(&self) -> bool {
-        self.used() < u64::from(self.delta_pages.load(Ordering::Relaxed))
+    /// Whether so many pages are left of those that the arena has allocated.
+    pub fn has_free(&self, pages: u32) -> bool {
+        self.used() + u64::from(pages) <= u64::from(self.delta_pages.load(Ordering::Relaxed))
     }
 
     /// Pages of the branch table, and delta pages, that are allocated.

@@ -32,8 +32,8 @@ pub enum Need {
     Numbers,
     /// So many free pages in segments of the session's own.
     DataPages(u32),
-    /// Free pages of the arena.
-    ArenaPages,
+    /// So many free pages of the arena.
+    ArenaPages(u32),
     /// Room in the pool for what so many more delta pages add.
     Credits(u32),
     /// That the arena has this slot for a branch.
@@ -61,8 +61,10 @@ pub enum Need {
 impl Need {
     /// Of one delta page: the same where `pages` are needed at once, none of which has been had.
     pub fn of_pages(self, pages: usize) -> Need {
+        let pages = u32::try_from(pages).unwrap_or(u32::MAX);
         match self {
-            Need::Credits(_) => Need::Credits(u32::try_from(pages).unwrap_or(u32::MAX)),
+            Need::Credits(_) => Need::Credits(pages),
+            Need::ArenaPages(_) => Need::ArenaPages(pages),
             other => other,
         }
     }

@@ -16,6 +16,32 @@ fn within(pool: &TestPool, memory: u64) -> FileSystem {
     FileSystem::connect_within(&options, memory).expect("connect")
 }
 
+/// Who needs several pages of the arena at once folds where fewer are left, and does not wait for those.
+#[test]
+fn several_pages_where_fewer_are_left() {
+    for taken in 40..66u64 {
+        let options = Options {
+            arena_pages: 64,
+            ..Options::default()
+        };
+        let pool = TestPool::with_options(256 << 20, options);
+        let session = pool.session();
+        let open = |name: &str| {
+            let flags = libc::O_CREAT | libc::O_RDWR;
+            session.open_at_root(name, flags).expect("open")
+        };
+        let (many, one) = (open("many"), open("one"));
+        // A page of the index each.
+        for number in 0..taken {
+            assert_eq!(session.write(many, b"a", Some(number << 21)), Ok(1));
+        }
+        // Three at once.
+        let written = session.write(one, b"b", Some(3 << 30));
+        assert_eq!(written, Ok(1), "with {taken} pages taken");
+        assert_eq!(pool.violations(), "");
+    }
+}
+
 /// An arena that never grows: folds make room in it, whatever is done.
 #[test]
 fn an_arena_that_cannot_grow() {

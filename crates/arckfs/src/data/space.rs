@@ -65,7 +65,7 @@ impl Reserve {
     /// Takes arena pages from the stock until there are `count`; what they need that are missing.
     pub fn fill_index(&self, count: usize) -> Result<(), Need> {
         let filled = self.inside(|| self.fill_index_inside(count));
-        filled.unwrap_or(Err(Need::ArenaPages))
+        filled.unwrap_or(Err(Need::ArenaPages(1)))
     }
 
     fn fill_index_inside(&self, count: usize) -> Result<(), Need> {

@@ -116,7 +116,7 @@ impl Engine<'_> {
                     || stock.data.has_free(session, count),
                 );
             }
-            Need::ArenaPages => return self.grow_arena(),
+            Need::ArenaPages(pages) => return self.grow_arena(pages),
             Need::Credits(pages) => return self.get_credits(thread, pages),
             Need::Again => Ok(()),
             Need::Own(numbers) => self.own(numbers),
@@ -307,8 +307,8 @@ impl Engine<'_> {
         }
     }
 
-    /// More arena pages.
-    fn grow_arena(&self) -> Result<Met, Errno> {
+    /// So many free arena pages: fewer are of no use to who needs them at once.
+    fn grow_arena(&self, pages: u32) -> Result<Met, Errno> {
         let arena = &self.session.state().arena;
         let spare = || arena.used() < DELTA_PAGES_FOLD;
         if !spare() {
@@ -319,7 +319,7 @@ impl Engine<'_> {
                 return Ok(Met::Got);
             }
         }
-        let enough = || spare() && arena.has_free();
+        let enough = || spare() && arena.has_free(pages);
         self.with_room(|| arena.grow(self.session), enough)
     }
 
