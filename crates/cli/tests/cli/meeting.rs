@@ -398,3 +398,36 @@ fn libraries_of_python_meet_on_the_pool() {
         "SAID\n[0, 2, 4, 6, 8, 10, 12, 14, 16, 18]\n['asked', 'told', '/arck/tmp/listener']\n[1, 3, 6]\n"
     );
 }
+
+/// Nobody listens at a socket any more when its program has closed it, however busy the machine is: the controller, which has
+/// bound it, has no copy of it then.
+#[test]
+fn a_socket_that_was_closed_refuses_at_once() {
+    const SCRIPT: &str = "
+import os, signal, socket
+def busy():
+    child = os.fork()
+    while child == 0: pass
+    return child
+children = [busy() for _ in range(3)]
+connected = 0
+try:
+    for number in range(100):
+        name = '/arck/%d' % number
+        listens = socket.socket(socket.AF_UNIX)
+        listens.bind(name)
+        listens.listen()
+        listens.close()
+        try:
+            socket.socket(socket.AF_UNIX).connect(name)
+            connected += 1
+        except ConnectionRefusedError:
+            pass
+finally:
+    for child in children: os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
+print(connected)
+";
+    let place = Place::made();
+    let mut command = run(&place.pool(), &[], &["python3", "-c", SCRIPT]);
+    assert_eq!(succeeded(&command.output().unwrap()), "0\n");
+}

@@ -96,6 +96,13 @@ impl Sockets {
         Ok(())
     }
 
+    /// Closes the controller's copy of a socket, and waits for that unless it is stuck: while there is one, the socket goes
+    /// on listening when its program has closed it.
+    pub fn close_one(&mut self, key: Key, user: u32, socket: OwnedFd) {
+        // What is stuck is closed when it is not any more.
+        let _ = self.careful.has_done(key, user, move || drop(socket));
+    }
+
     /// By which one connects to what is bound to an inode: for who may write that. ECONNREFUSED if nothing ever was.
     pub fn find(&self, key: Key) -> Result<OwnedFd, Errno> {
         let folder = self.nodes.directory().ok_or(Errno::CONNREFUSED)?;

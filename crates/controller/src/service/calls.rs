@@ -135,6 +135,17 @@ impl Service {
                     .named_pipes
                     .close_one((*inode, *generation), user, file);
             }
+        } else if let (
+            Call::BindSocket {
+                inode, generation, ..
+            },
+            Answer::Done,
+        ) = (&call, &answer)
+        {
+            for socket in received {
+                let sockets = &mut self.core.sockets;
+                sockets.close_one((*inode, *generation), user, socket);
+            }
         } else {
             self.closer.close(received);
         }

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 /// Pages of a file that are folded at once: the controller takes about two milliseconds for them. Few where tests run, so
 /// that they meet it.
 const FILE_AHEAD: u64 = if cfg!(debug_assertions) {
-    1 << 9
+    1 << 12
 } else {
     1 << 15
 };
