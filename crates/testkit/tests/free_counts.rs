@@ -99,3 +99,30 @@ fn room_of_its_own_is_enough_for_fallocate() {
     assert!(free(&session) >= much);
     assert_eq!(pool.violations(), "");
 }
+
+/// A file that grows is folded by parts while its owner writes on, and asks nobody for that: whoever needs it then, or the
+/// end of the session, does not wait for all of it.
+#[test]
+fn a_file_that_grows_is_folded_ahead() {
+    let pool = TestPool::new(POOL);
+    let session = pool.session();
+    session.put("small", b"a first segment").expect("put");
+    let flags = libc::O_CREAT | libc::O_WRONLY;
+    let handle = session.open_at_root("large", flags).expect("open");
+    let before = free(&session);
+    let bytes = vec![7; 1 << 20];
+    // Parts of 16 MiB, where tests run.
+    for _ in 0..40 {
+        assert_eq!(session.write(handle, &bytes, None), Ok(bytes.len()));
+    }
+    let since = std::time::Instant::now();
+    while before - session.statistics_of_fold().pages_free < 2 * 4096 {
+        let waited = since.elapsed();
+        assert!(waited < std::time::Duration::from_secs(20), "never folded");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let other = pool.session();
+    let size = other.stat(At::Root, b"large", 0).expect("stat").size;
+    assert_eq!(size, 40 << 20);
+    assert_eq!(pool.violations(), "");
+}

@@ -454,8 +454,10 @@ pub fn long_chains(_: Sets) -> Vec<Workload> {
         [of(O::Create(name)), of(O::Append(name, 50, 21))]
     }));
     found.push(chain_of(reused, from));
-    // A page of the index for each: the arena has to grow. Looked at from shortly before.
-    let pages = (1..72).map(|index| (Who::First, O::Write("g", index << 21, 50, 20)));
+    // A page of the index for each: the arena has to grow. Looked at from shortly before. None is where a file is folded
+    // ahead, which would give the pages back.
+    let place = |index: u64| (index << 21) + 4096;
+    let pages = (1..72).map(|index| (Who::First, O::Write("g", place(index), 50, 20)));
     found.push(chain_of(pages.collect(), 58));
     found
 }
