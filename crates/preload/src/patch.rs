@@ -26,7 +26,7 @@
 //! * Stubs are written before the jump to them, in memory that is never freed.
 //! * A stub preserves the sixteen `ymm` (or `xmm`) registers. That is all that can be alive
 //!   there: what the program had in wider ones is dead once it called libc, and libc itself is
-//!   compiled for no more than AVX2.
+//!   compiled for no more than AVX2. Halves of them that are not in use are not in use afterwards.
 //!
 //! * Whoever is cancelled in a stub unwinds as from the original `syscall`; see [`unwinding`].
 //!
@@ -53,7 +53,7 @@ use places::{
 };
 use site::{Before, find_before, is_simple, make_jump, make_stub};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use stub::{arck_patched_avx, arck_patched_sse};
+use stub::{arck_patched_avx, arck_patched_in_use, arck_patched_sse};
 use text::{Calls, Jump, Jumps};
 use traps::OFTEN;
 
@@ -323,8 +323,32 @@ fn has_avx() -> bool {
     features() & both == both && unsafe { saved() } & 6 == 6
 }
 
-/// `ECX` of the processor's leaf 1: of the answer that the loader had, if it tells (glibc 2.33).
+/// `ECX` of the processor's leaf 1.
 fn features() -> u32 {
+    /// In the loader's numbering.
+    const FIRST: u32 = 0;
+    // An SSE2 bit is in `EDX` of any processor.
+    match told(FIRST) {
+        Some([_, _, ecx, edx]) if edx != 0 => ecx,
+        _ => std::arch::x86_64::__cpuid(1).ecx,
+    }
+}
+
+/// Whether the processor tells which registers are in use.
+fn tells_use() -> bool {
+    /// The leaf of XSAVE, its second part, in the loader's numbering.
+    const SAVES: u32 = 3;
+    /// Of `EAX`: XGETBV with 1.
+    const TELLS: u32 = 1 << 2;
+    let eax = match told(SAVES) {
+        Some([eax, ..]) if eax != 0 => eax,
+        _ => std::arch::x86_64::__cpuid_count(0xd, 1).eax,
+    };
+    eax & TELLS != 0
+}
+
+/// What the processor has said, `EAX` to `EDX`, to a question that the loader has asked it, if that tells (glibc 2.33).
+fn told(leaf: u32) -> Option<[u32; 4]> {
     /// Part of `cpuid_feature` in glibc's `sys/platform/x86.h`.
     #[repr(C)]
     struct Leaf {
@@ -332,30 +356,24 @@ fn features() -> u32 {
         said: [u32; 4],
     }
     type Find = unsafe extern "C" fn(u32) -> *const Leaf;
-    /// Leaf 1, in the loader's numbering.
-    const FIRST: u32 = 0;
     // SAFETY: a constant name, and the function that glibc documents under it: it gives memory of the
     // loader's, which nobody changes, or null.
-    let leaf = unsafe {
+    unsafe {
         let find = libc::dlsym(libc::RTLD_DEFAULT, c"__x86_get_cpuid_feature_leaf".as_ptr());
         let find: Option<Find> = std::mem::transmute(find);
-        find.and_then(|find| find(FIRST).as_ref())
-    };
-    match leaf {
-        // Leaf 1 of any processor has bits set there: an SSE2 bit is in EDX.
-        Some(leaf) if leaf.said[3] != 0 => leaf.said[2],
-        _ => std::arch::x86_64::__cpuid(1).ecx,
+        find.and_then(|find| find(leaf).as_ref())
+            .map(|leaf| leaf.said)
     }
 }
 
 /// Chooses the entry that stubs call.
 fn choose_entry() {
-    let entry = if has_avx() {
-        arck_patched_avx as *const () as usize
-    } else {
-        arck_patched_sse as *const () as usize
+    let entry = match has_avx() {
+        true if tells_use() => arck_patched_in_use as *const (),
+        true => arck_patched_avx as *const (),
+        false => arck_patched_sse as *const (),
     };
-    ENTRY.store(entry, Ordering::Relaxed);
+    ENTRY.store(entry as usize, Ordering::Relaxed);
 }
 
 /// Takes memory for stubs below libc's text, which begins at `near`.
@@ -375,6 +393,8 @@ mod tests {
     fn the_processor_is_known() {
         assert_eq!(has_avx(), std::arch::is_x86_feature_detected!("avx"));
         assert_eq!(features(), std::arch::x86_64::__cpuid(1).ecx);
+        let saves = std::arch::x86_64::__cpuid_count(0xd, 1).eax;
+        assert_eq!(tells_use(), saves & 4 != 0);
     }
 
     /// The area of stubs in this test program.
@@ -423,12 +443,11 @@ mod tests {
         assert_eq!(find(&[&[0xc7, 0x44, 0x24], &loops[..]].concat()), None);
     }
 
-    #[test]
-    fn registers_are_preserved() {
-        let (mut low, mut high) = (0u64, 0u64);
-        let result: u64;
-        // SAFETY: a call with a number that nothing handles; the stack is as in a stub.
-        unsafe {
+    /// Calls an entry with a number that nothing handles, the stack as in a stub, and what is in two registers.
+    macro_rules! called {
+        ($entry:path) => {{
+            let (mut low, mut high) = (0u64, 0u64);
+            let result: u64;
             std::arch::asm!(
                 "lea rsp, [rsp - 128]",
                 "movq xmm0, {low}",
@@ -440,15 +459,69 @@ mod tests {
                 "movq {high}, xmm15",
                 low = inout(reg) 0x1234_5678_9abcu64 => low,
                 high = inout(reg) 0xdef0_1234_5678u64 => high,
-                entry = sym arck_patched_sse,
+                entry = sym $entry,
                 inout("rdi") 1u64 => _, inout("rsi") 2u64 => _, inout("rdx") 3u64 => _,
                 inout("r8") 4u64 => _, inout("r9") 5u64 => _, inout("r10") 6u64 => _,
                 out("rax") result, out("rcx") _, out("r11") _,
                 out("xmm0") _, out("xmm15") _,
             );
+            assert_eq!((low, high), (0x1234_5678_9abc, 0xdef0_1234_5678));
+            assert_eq!(result as u32, std::process::id());
+        }};
+    }
+
+    #[test]
+    fn registers_are_preserved() {
+        // SAFETY: the entries preserve what is not said to be changed.
+        unsafe {
+            called!(arck_patched_sse);
+            if has_avx() {
+                called!(arck_patched_avx);
+            }
+            if has_avx() && tells_use() {
+                called!(arck_patched_in_use);
+            }
         }
-        assert_eq!((low, high), (0x1234_5678_9abc, 0xdef0_1234_5678));
-        assert_eq!(result as u32, std::process::id());
+    }
+
+    /// Upper halves that are in use keep what is in them; those that are not are not in use afterwards, which would make
+    /// all code for SSE slower that the program has.
+    #[test]
+    fn halves_of_registers_are_as_they_were() {
+        if !has_avx() || !tells_use() {
+            // Such processors do not merge the halves.
+            return;
+        }
+        let (before, after, cleared): (u64, u64, u32);
+        // SAFETY: as above; nothing that is alive is in the registers that are cleared.
+        unsafe {
+            std::arch::asm!(
+                "lea rsp, [rsp - 128]",
+                "vpcmpeqd ymm7, ymm7, ymm7",
+                "vextracti128 xmm0, ymm7, 1",
+                "movq {before}, xmm0",
+                "mov ecx, 39",
+                "call {entry}",
+                "vextracti128 xmm0, ymm7, 1",
+                "movq {after}, xmm0",
+                "vzeroupper",
+                "mov ecx, 39",
+                "call {entry}",
+                "mov ecx, 1",
+                "xgetbv",
+                "lea rsp, [rsp + 128]",
+                before = out(reg) before,
+                after = out(reg) after,
+                entry = sym arck_patched_in_use,
+                out("rdi") _, out("rsi") _, out("rdx") _, out("r8") _, out("r9") _, out("r10") _,
+                out("eax") cleared, out("rcx") _, out("r11") _,
+                out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _, out("ymm5") _,
+                out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+                out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+            );
+        }
+        assert_eq!((before, after), (u64::MAX, u64::MAX));
+        assert_eq!(cleared & 4, 0, "in use");
     }
 
     #[test]

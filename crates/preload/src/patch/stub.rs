@@ -82,10 +82,40 @@ pub(super) unsafe fn write_stub(
     Some(code.start)
 }
 
+/// Stores or loads sixteen vector registers, `size` bytes each.
+macro_rules! each_register {
+    (store, $move:literal, $register:literal, $size:literal) => {
+        concat!(
+            ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n",
+            $move,
+            " [rsp + \\n*",
+            $size,
+            "], ",
+            $register,
+            "\\n\n",
+            ".endr"
+        )
+    };
+    (load, $move:literal, $register:literal, $size:literal) => {
+        concat!(
+            ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n",
+            $move,
+            " ",
+            $register,
+            "\\n, [rsp + \\n*",
+            $size,
+            "]\n",
+            ".endr"
+        )
+    };
+}
+
 /// An entry called from a stub with the call's number in ecx: the kernel's calling convention,
-/// that is, everything but rax, rcx and r11 is preserved, as far as it can be alive there.
+/// that is, everything but rax, rcx and r11 is preserved, as far as it can be alive there. `around` is the call of the
+/// body with the vector registers kept.
 macro_rules! entry {
-    ($name:ident, $move:literal, $register:literal, $size:literal, $clear:literal) => {
+    ($(#[$about:meta])* $name:ident, $($around:expr),+) => {
+        $(#[$about])*
         #[unsafe(naked)]
         pub(super) unsafe extern "C-unwind" fn $name() {
             std::arch::naked_asm!(
@@ -103,16 +133,9 @@ macro_rules! entry {
                 "push rdi",
                 "mov rsi, rsp",
                 "mov edi, ecx",
-                concat!("sub rsp, 16*", $size),
+                "sub rsp, 16*32",
                 "and rsp, -64",
-                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
-                concat!($move, " [rsp + \\n*", $size, "], ", $register, "\\n"),
-                ".endr",
-                $clear,
-                "call {body}",
-                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
-                concat!($move, " ", $register, "\\n, [rsp + \\n*", $size, "]"),
-                ".endr",
+                $($around,)+
                 "lea rsp, [rbp - 48]",
                 "pop rdi",
                 "pop rsi",
@@ -128,8 +151,39 @@ macro_rules! entry {
         }
     };
 }
-entry!(arck_patched_avx, "vmovdqa", "ymm", "32", "vzeroupper");
-entry!(arck_patched_sse, "movdqa", "xmm", "16", "");
+entry!(
+    /// Where the processor tells which registers are in use (XGETBV with 1): the upper halves that are not are neither
+    /// stored nor loaded. Loading them, zeroes though they are, would make them count as in use, and all code for SSE in
+    /// the program slower, on processors that merge the halves, until something clears them.
+    arck_patched_in_use,
+    "mov ecx, 1",
+    "xgetbv",
+    "test al, 4",
+    "jz 2f",
+    each_register!(store, "vmovdqa", "ymm", "32"),
+    "vzeroupper",
+    "call {body}",
+    each_register!(load, "vmovdqa", "ymm", "32"),
+    "jmp 3f",
+    "2:",
+    each_register!(store, "vmovdqa", "xmm", "16"),
+    "call {body}",
+    each_register!(load, "vmovdqa", "xmm", "16"),
+    "3:"
+);
+entry!(
+    arck_patched_avx,
+    each_register!(store, "vmovdqa", "ymm", "32"),
+    "vzeroupper",
+    "call {body}",
+    each_register!(load, "vmovdqa", "ymm", "32")
+);
+entry!(
+    arck_patched_sse,
+    each_register!(store, "movdqa", "xmm", "16"),
+    "call {body}",
+    each_register!(load, "movdqa", "xmm", "16")
+);
 
 unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
     let point = number & CANCELLATION_POINT != 0;
