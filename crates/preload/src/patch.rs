@@ -26,7 +26,7 @@
 //! * Stubs are written before the jump to them, in memory that is never freed.
 //! * A stub preserves the sixteen `ymm` (or `xmm`) registers. That is all that can be alive
 //!   there: what the program had in wider ones is dead once it called libc, and libc itself is
-//!   compiled for no more than AVX2. Halves of them that are not in use are not in use afterwards.
+//!   compiled for no more than AVX2. Upper halves that are zero are not in use afterwards.
 //!
 //! * Whoever is cancelled in a stub unwinds as from the original `syscall`; see [`unwinding`].
 //!
@@ -53,7 +53,7 @@ use places::{
 };
 use site::{Before, find_before, is_simple, make_jump, make_stub};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use stub::{arck_patched_avx, arck_patched_in_use, arck_patched_sse};
+use stub::{arck_patched_avx, arck_patched_sse};
 use text::{Calls, Jump, Jumps};
 use traps::OFTEN;
 
@@ -334,19 +334,6 @@ fn features() -> u32 {
     }
 }
 
-/// Whether the processor tells which registers are in use.
-fn tells_use() -> bool {
-    /// The leaf of XSAVE, its second part, in the loader's numbering.
-    const SAVES: u32 = 3;
-    /// Of `EAX`: XGETBV with 1.
-    const TELLS: u32 = 1 << 2;
-    let eax = match told(SAVES) {
-        Some([eax, ..]) if eax != 0 => eax,
-        _ => std::arch::x86_64::__cpuid_count(0xd, 1).eax,
-    };
-    eax & TELLS != 0
-}
-
 /// What the processor has said, `EAX` to `EDX`, to a question that the loader has asked it, if that tells (glibc 2.33).
 fn told(leaf: u32) -> Option<[u32; 4]> {
     /// Part of `cpuid_feature` in glibc's `sys/platform/x86.h`.
@@ -369,7 +356,6 @@ fn told(leaf: u32) -> Option<[u32; 4]> {
 /// Chooses the entry that stubs call.
 fn choose_entry() {
     let entry = match has_avx() {
-        true if tells_use() => arck_patched_in_use as *const (),
         true => arck_patched_avx as *const (),
         false => arck_patched_sse as *const (),
     };
@@ -393,8 +379,6 @@ mod tests {
     fn the_processor_is_known() {
         assert_eq!(has_avx(), std::arch::is_x86_feature_detected!("avx"));
         assert_eq!(features(), std::arch::x86_64::__cpuid(1).ecx);
-        let saves = std::arch::x86_64::__cpuid_count(0xd, 1).eax;
-        assert_eq!(tells_use(), saves & 4 != 0);
     }
 
     /// The area of stubs in this test program.
@@ -478,9 +462,6 @@ mod tests {
             if has_avx() {
                 called!(arck_patched_avx);
             }
-            if has_avx() && tells_use() {
-                called!(arck_patched_in_use);
-            }
         }
     }
 
@@ -488,8 +469,9 @@ mod tests {
     /// all code for SSE slower that the program has.
     #[test]
     fn halves_of_registers_are_as_they_were() {
-        if !has_avx() || !tells_use() {
-            // Such processors do not merge the halves.
+        /// The processor tells which are in use: by XGETBV with 1.
+        const TELLS: u32 = 1 << 2;
+        if !has_avx() || std::arch::x86_64::__cpuid_count(0xd, 1).eax & TELLS == 0 {
             return;
         }
         let (before, after, cleared): (u64, u64, u32);
@@ -512,7 +494,7 @@ mod tests {
                 "lea rsp, [rsp + 128]",
                 before = out(reg) before,
                 after = out(reg) after,
-                entry = sym arck_patched_in_use,
+                entry = sym arck_patched_avx,
                 out("rdi") _, out("rsi") _, out("rdx") _, out("r8") _, out("r9") _, out("r10") _,
                 out("eax") cleared, out("rcx") _, out("r11") _,
                 out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _, out("ymm5") _,

@@ -133,7 +133,8 @@ macro_rules! entry {
                 "push rdi",
                 "mov rsi, rsp",
                 "mov edi, ecx",
-                "sub rsp, 16*32",
+                // Sixteen registers, and a note.
+                "sub rsp, 16*32 + 64",
                 "and rsp, -64",
                 $($around,)+
                 "lea rsp, [rbp - 48]",
@@ -152,31 +153,25 @@ macro_rules! entry {
     };
 }
 entry!(
-    /// Where the processor tells which registers are in use (XGETBV with 1): the upper halves that are not are neither
-    /// stored nor loaded. Loading them, zeroes though they are, would make them count as in use, and all code for SSE in
-    /// the program slower, on processors that merge the halves, until something clears them.
-    arck_patched_in_use,
-    "mov ecx, 1",
-    "xgetbv",
-    "test al, 4",
-    "jz 2f",
+    /// Upper halves in all of which there are zeroes are not loaded: that would make them count as in use, and all code for
+    /// SSE in the program slower, on processors that merge the halves, until something clears them.
+    arck_patched_avx,
     each_register!(store, "vmovdqa", "ymm", "32"),
+    ".irp n,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+    "vorps ymm0, ymm0, ymm\\n",
+    ".endr",
+    "vextractf128 xmm0, ymm0, 1",
+    "vptest xmm0, xmm0",
+    "setnz byte ptr [rsp + 16*32]",
     "vzeroupper",
     "call {body}",
+    "cmp byte ptr [rsp + 16*32], 0",
+    "je 2f",
     each_register!(load, "vmovdqa", "ymm", "32"),
     "jmp 3f",
     "2:",
-    each_register!(store, "vmovdqa", "xmm", "16"),
-    "call {body}",
-    each_register!(load, "vmovdqa", "xmm", "16"),
+    each_register!(load, "vmovdqa", "xmm", "32"),
     "3:"
-);
-entry!(
-    arck_patched_avx,
-    each_register!(store, "vmovdqa", "ymm", "32"),
-    "vzeroupper",
-    "call {body}",
-    each_register!(load, "vmovdqa", "ymm", "32")
 );
 entry!(
     arck_patched_sse,
