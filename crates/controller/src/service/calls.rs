@@ -124,6 +124,7 @@ impl Service {
             Ok(answered) => answered,
             Err((errno, text)) => (Answer::Error(errno.raw_os_error(), text), Vec::new()),
         };
+        let closing = Instant::now();
         if matches!((&call, &answer), (Call::KeepLock, Answer::Done)) {
             // What was looked at, and waits for nobody: a copy that is closed later would be a lock that lasts
             // longer.
@@ -149,6 +150,8 @@ impl Service {
         } else {
             self.closer.close(received);
         }
+        // Whoever has it take long is who is served less.
+        self.shares.served(user, closing);
         let Some(connection) = self.connections.get(&token) else {
             return;
         };

@@ -12,8 +12,12 @@ use crate::sessions::session::Session;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::{Request, Response, ring};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// A slot, and what stands in it.
+type Asked = (usize, Result<Request, Errno>);
 
 /// Whether a request may take as long as a fold: others of its session come first.
 fn takes_long(request: &Request) -> bool {
@@ -90,13 +94,14 @@ impl Service {
         let any = rung != 0;
         let slots = (0..u32::BITS as usize).filter(|slot| rung & 1 << slot != 0);
         let asked = slots.filter_map(|slot| Some((slot, ring::receive(live.control(), slot)?)));
-        let mut asked: Vec<(usize, Result<Request, Errno>)> = asked.collect();
+        let mut asked: Vec<Asked> = asked.collect();
         asked.sort_by_key(|(_, request)| request.as_ref().is_ok_and(takes_long));
-        let mut asked = asked.into_iter();
-        while let Some((slot, request)) = asked.next() {
-            let rest = |asked: std::vec::IntoIter<(usize, _)>| {
-                asked.fold(0u32, |rest, (slot, _)| rest | 1 << slot)
-            };
+        let mut asked = VecDeque::from(asked);
+        let rest = |asked: &VecDeque<Asked>| {
+            let slots = asked.iter().map(|(slot, _)| slot);
+            slots.fold(0u32, |rest, slot| rest | 1 << slot)
+        };
+        while let Some((slot, request)) = asked.pop_front() {
             let Some(live) = self
                 .core
                 .sessions
@@ -107,7 +112,7 @@ impl Service {
                 break;
             };
             if last.is_some_and(|last| began.elapsed() > last) {
-                ring::ring_again(live.control(), rest(asked) | 1 << slot);
+                ring::ring_again(live.control(), rest(&asked) | 1 << slot);
                 break;
             }
             // One that waits for a lease already stays submitted: a false ring.
@@ -133,19 +138,43 @@ impl Service {
                     self.shares.served(user, since);
                 }
             }
-            let is_left = self.shares.is_left(user);
-            if last.is_none() && asked.len() != 0 && (is_long || !is_left) {
+            if last.is_none() && !asked.is_empty() && !self.shares.is_left(user) {
                 let live = self.core.sessions.all.get(&number);
                 if let Some(live) = live.and_then(|session| session.live.as_ref()) {
-                    ring::ring_again(live.control(), rest(asked));
+                    ring::ring_again(live.control(), rest(&asked));
                 }
-                if !is_left {
-                    self.cut_off = number;
-                }
+                self.cut_off = number;
                 break;
+            }
+            if is_long && !asked.is_empty() {
+                self.let_small_go_first(number, &mut asked);
             }
         }
         any
+    }
+
+    /// What a session has asked for meanwhile that takes no time comes before what it asked for earlier; the rest
+    /// rings on, behind all of that.
+    fn let_small_go_first(&self, number: SessionNumber, asked: &mut VecDeque<Asked>) {
+        let live = self.core.sessions.all.get(&number);
+        let Some(live) = live.and_then(|session| session.live.as_ref()) else {
+            return;
+        };
+        let rung = ring::rung(live.control());
+        let mut rest = 0;
+        for slot in (0..u32::BITS as usize).filter(|slot| rung & 1 << slot != 0) {
+            let is_known = asked.iter().any(|(other, _)| *other == slot);
+            match ring::receive(live.control(), slot) {
+                Some(Ok(request)) if !takes_long(&request) && !is_known => {
+                    asked.push_front((slot, Ok(request)));
+                }
+                Some(_) => rest |= 1 << slot,
+                None => {}
+            }
+        }
+        if rest != 0 {
+            ring::ring_again(live.control(), rest);
+        }
     }
 
     /// `closings`: the last one when it was served first.

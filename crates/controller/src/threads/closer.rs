@@ -86,8 +86,13 @@ impl Closer {
             // Without one, they wait for the threads that there are, or for the next attempt.
             queue.threads += usize::from(started.is_ok());
         }
+        let is_one = queue.waiting.len() == before + 1;
         drop(queue);
-        self.0.more.notify_one();
+        match is_one {
+            true => self.0.more.notify_one(),
+            // One of them may be stuck with the first.
+            false => self.0.more.notify_all(),
+        }
     }
 }
 

@@ -89,7 +89,9 @@ impl Changing<'_> {
         }
         let needed = delta::index_pages_needed(self.session, root, page);
         self.take_index_pages(needed, fresh)?;
-        self.fold_file_ahead(file, page);
+        if !matches!(entry, Entry::Hole) {
+            self.fold_file_ahead(file, page);
+        }
         file.has_entries_to(page + 1);
         let (root, stored) =
             delta::set_index_entry(self.session, branch, root, page, entry, fresh)?;

@@ -12,7 +12,7 @@ use crate::descriptors::{self, Descriptor, placeholders};
 use crate::lock_files::sharing;
 use crate::raw::{self, Arguments, blocking};
 use crate::unreached::receivers;
-use crate::{handover, memory, settings, thread, unreached};
+use crate::{handover, memory, reserved, settings, thread, unreached};
 
 /// Longest part of a message's control data that is looked at, in bytes: more than the kernel takes
 /// of descriptors.
@@ -64,23 +64,32 @@ fn with_control<R>(message: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
 /// dropped: then it has been sent.
 struct Replaced {
     control: Vec<u8>,
-    opened: Vec<isize>,
+    /// Numbers that the program cannot use meanwhile.
+    opened: Vec<usize>,
 }
 
 impl Drop for Replaced {
     fn drop(&mut self) {
-        self.opened.iter().for_each(|&number| raw::close(number));
+        self.opened
+            .iter()
+            .for_each(|&number| reserved::let_go(number));
     }
 }
 
 impl Replaced {
     /// A descriptor of the mount's in the place of one of the pool's. False if there is none.
     fn replace(&mut self, at: usize, handle: Handle) -> bool {
-        let opened = unreached::mounted::another(handle);
-        let is_there = !raw::failed(opened);
-        if is_there {
-            self.opened.push(opened);
-            self.control[at..at + 4].copy_from_slice(&(opened as i32).to_ne_bytes());
+        let opened = match unreached::mounted::another(handle) {
+            failed if raw::failed(failed) => return false,
+            opened => opened,
+        };
+        let kept = reserved::keep(opened);
+        let is_there = !raw::failed(kept);
+        if !is_there {
+            raw::close(opened);
+        } else {
+            self.opened.push(kept as usize);
+            self.control[at..at + 4].copy_from_slice(&(kept as i32).to_ne_bytes());
         }
         is_there
     }
@@ -192,10 +201,13 @@ pub unsafe fn sendmmsg(a: &Arguments) -> isize {
             return unsafe { send_one_by_one(a, count) };
         }
         for message in messages(a[1], count) {
-            if let Err(error) = before_sending(a[0], message) {
+            let sent = before_sending(a[0], message);
+            if !matches!(sent, Ok(None)) {
                 // What is before it can be sent.
                 if message == a[1] {
-                    return error;
+                    // SAFETY: the program's arguments.
+                    return sent
+                        .map_or_else(|error| error, |_| unsafe { send_one_by_one(a, count) });
                 }
                 let before = (message - a[1]) / size_of::<libc::mmsghdr>();
                 // SAFETY: the program's arguments, fewer messages.

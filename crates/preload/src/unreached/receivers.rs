@@ -8,7 +8,11 @@ use crate::raw::{self, syscall};
 use crate::settings;
 
 /// Bytes read at once.
-const PIECE: usize = 8 << 10;
+const PIECE: usize = 16 << 10;
+/// A longer list of mappings is not looked at: then nothing is known.
+const FILE_MAX: usize = 1 << 20;
+/// Generations of a process that are looked at.
+const GENERATIONS: usize = 64;
 
 /// Whether who connected the other end of a socket, or listens there, is a process that this library is not loaded into.
 pub fn is_unreached(socket: usize) -> bool {
@@ -31,49 +35,113 @@ pub fn is_unreached(socket: usize) -> bool {
             &raw mut length
         )
     };
-    let is_another = !raw::failed(asked) && peer.pid > 0 && peer.pid != raw::process_id();
-    is_another && has_not_loaded(peer.pid, settings::LIBRARY.get())
+    if raw::failed(asked) || peer.pid <= 0 || !are_numbers_ours() || is_ancestor(peer.pid) {
+        return false;
+    }
+    has_not_loaded(peer.pid, settings::LIBRARY.get())
 }
 
-/// Whether a process's mappings can be looked at, and none is of a library of that name.
+/// Whether the numbers of `/proc` are those that this process sees otherwise.
+fn are_numbers_ours() -> bool {
+    let mut told = [0u8; 24];
+    let into = told.as_mut_ptr();
+    // SAFETY: a constant path, and our own buffer with its length.
+    let length = unsafe {
+        let path = c"/proc/self".as_ptr();
+        syscall!(libc::SYS_readlinkat, libc::AT_FDCWD, path, into, 24)
+    };
+    let mut own = raw::Text::<24>::new();
+    own.number(raw::process_id() as u64);
+    usize::try_from(length).is_ok_and(|length| told.get(..length) == Some(own.bytes()))
+}
+
+/// Whether that is this process, or one that it descends from: what such a one has made, others of its children may have.
+fn is_ancestor(process: i32) -> bool {
+    let mut at = raw::process_id();
+    for _ in 0..GENERATIONS {
+        if at == process {
+            return true;
+        }
+        // After the name, which is in parentheses, and the state.
+        let parent = of_process(at, b"/stat").and_then(|told| {
+            let end = told.iter().rposition(|byte| *byte == b')')?;
+            let rest = std::str::from_utf8(told.get(end + 2..)?).ok()?;
+            rest.split(' ').nth(1)?.parse().ok()
+        });
+        match parent {
+            Some(parent) if parent > 0 => at = parent,
+            Some(_) => return false,
+            // It cannot be told.
+            None => return true,
+        }
+    }
+    true
+}
+
+/// What stands in a file of a process in `/proc`, if it can be read, and is not empty nor too long.
+fn of_process(process: i32, name: &[u8]) -> Option<Vec<u8>> {
+    let mut path = raw::Text::<40>::new();
+    path.push(b"/proc/").number(process as u64).push(name);
+    // SAFETY: a path that lives, with its NUL.
+    let file = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        syscall!(libc::SYS_openat, libc::AT_FDCWD, path.pointer(), flags)
+    };
+    if raw::failed(file) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let is_whole = loop {
+        let before = bytes.len();
+        if before >= FILE_MAX {
+            break false;
+        }
+        bytes.resize(before + PIECE, 0);
+        let into = bytes[before..].as_mut_ptr();
+        // SAFETY: our own buffer.
+        let read = unsafe { syscall!(libc::SYS_read, file, into, PIECE) };
+        bytes.truncate(before + usize::try_from(read).unwrap_or(0));
+        if read <= 0 {
+            break read == 0 && before != 0;
+        }
+    };
+    raw::close(file);
+    is_whole.then_some(bytes)
+}
+
+/// Device and inode number, as they stand in the line of a list of mappings in which this code lies.
+fn own_file(maps: &[u8]) -> Option<&[u8]> {
+    let own = is_unreached as *const () as usize;
+    maps.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut words = line.split(|byte| *byte == b' ');
+        let range = std::str::from_utf8(words.next()?).ok()?;
+        let (start, end) = range.split_once('-')?;
+        let bound = |text| usize::from_str_radix(text, 16).ok();
+        if !(bound(start)?..bound(end)?).contains(&own) {
+            return None;
+        }
+        let (device, inode) = (words.nth(2)?, words.next()?);
+        let from = device.as_ptr() as usize - line.as_ptr() as usize;
+        line.get(from..from + device.len() + 1 + inode.len())
+    })
+}
+
+/// Whether a process's mappings can be looked at, and none is of this library, nor of one of that name.
 fn has_not_loaded(process: i32, library: &[u8]) -> bool {
     let name = library.rsplit(|byte| *byte == b'/').next();
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return false;
     };
-    let wanted = [b"/", name].concat();
-    let mut path = raw::Text::<40>::new();
-    path.push(b"/proc/").number(process as u64).push(b"/maps");
-    // SAFETY: a path that lives, with its NUL.
-    let maps = unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        syscall!(libc::SYS_openat, libc::AT_FDCWD, path.pointer(), flags)
-    };
-    if raw::failed(maps) {
+    let maps = |process| of_process(process, b"/maps");
+    let (Some(own), Some(maps)) = (maps(raw::process_id()), maps(process)) else {
         return false;
-    }
-    let mut bytes: Vec<u8> = Vec::new();
-    let mut is_any = false;
-    let found = loop {
-        // What a name may have begun with stays.
-        let kept = bytes.len().min(wanted.len() - 1);
-        bytes.drain(..bytes.len() - kept);
-        bytes.resize(kept + PIECE, 0);
-        let into = bytes[kept..].as_mut_ptr();
-        // SAFETY: our own buffer.
-        let read = unsafe { syscall!(libc::SYS_read, maps, into, PIECE) };
-        if read <= 0 {
-            // One that could not be read to its end may have it.
-            break raw::failed(read) || !is_any;
-        }
-        is_any = true;
-        bytes.truncate(kept + read as usize);
-        if bytes.windows(wanted.len()).any(|part| part == wanted) {
-            break true;
-        }
     };
-    raw::close(maps);
-    !found
+    let Some(file) = own_file(&own) else {
+        return false;
+    };
+    let (file, name) = ([b" ", file, b" "].concat(), [b"/", name].concat());
+    let has = |wanted: &[u8]| maps.windows(wanted.len()).any(|part| part == wanted);
+    !has(&file) && !has(&name)
 }
 
 #[cfg(test)]
