@@ -1,8 +1,8 @@
 //! Who is at the other end of a socket through which descriptors are sent: whether this library is loaded into it.
 //!
 //! # Invariant
-//! * Only what is known is said: of this process itself (whose end a child may have), of one that the kernel does not
-//!   name, and of one whose mappings this process may not look at, it is not.
+//! * Only what is known is said: of this process itself, or the ancestor that made a nameless pair (whose end a child may have),
+//!   of one that the kernel does not name, and of one whose mappings this process may not look at, it is not.
 
 use crate::raw::{self, syscall};
 use crate::settings;
@@ -35,10 +35,23 @@ pub fn is_unreached(socket: usize) -> bool {
             &raw mut length
         )
     };
-    if raw::failed(asked) || peer.pid <= 0 || !are_numbers_ours() || is_ancestor(peer.pid) {
+    let is_another = !raw::failed(asked) && peer.pid > 0 && peer.pid != raw::process_id();
+    if !is_another || !are_numbers_ours() || (!has_name(socket) && is_ancestor(peer.pid)) {
         return false;
     }
     has_not_loaded(peer.pid, settings::LIBRARY.get())
+}
+
+/// Whether one end of a socket has a name: then who is told of has connected, or listens, and has not made both ends.
+fn has_name(socket: usize) -> bool {
+    let told = |number: i64| {
+        let mut address = [0u8; size_of::<libc::sockaddr_un>()];
+        let mut length = address.len() as libc::socklen_t;
+        // SAFETY: the kernel fills our own buffer, up to its length.
+        let asked = unsafe { syscall!(number, socket, address.as_mut_ptr(), &raw mut length) };
+        !raw::failed(asked) && length as usize > size_of::<libc::sa_family_t>()
+    };
+    told(libc::SYS_getpeername) || told(libc::SYS_getsockname)
 }
 
 /// Whether the numbers of `/proc` are those that this process sees otherwise.
