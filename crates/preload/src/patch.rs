@@ -323,19 +323,8 @@ fn has_avx() -> bool {
     features() & both == both && unsafe { saved() } & 6 == 6
 }
 
-/// `ECX` of the processor's leaf 1.
+/// `ECX` of the processor's leaf 1: of the answer that the loader had, if it tells (glibc 2.33).
 fn features() -> u32 {
-    /// In the loader's numbering.
-    const FIRST: u32 = 0;
-    // An SSE2 bit is in `EDX` of any processor.
-    match told(FIRST) {
-        Some([_, _, ecx, edx]) if edx != 0 => ecx,
-        _ => std::arch::x86_64::__cpuid(1).ecx,
-    }
-}
-
-/// What the processor has said, `EAX` to `EDX`, to a question that the loader has asked it, if that tells (glibc 2.33).
-fn told(leaf: u32) -> Option<[u32; 4]> {
     /// Part of `cpuid_feature` in glibc's `sys/platform/x86.h`.
     #[repr(C)]
     struct Leaf {
@@ -343,23 +332,30 @@ fn told(leaf: u32) -> Option<[u32; 4]> {
         said: [u32; 4],
     }
     type Find = unsafe extern "C" fn(u32) -> *const Leaf;
+    /// Leaf 1, in the loader's numbering.
+    const FIRST: u32 = 0;
     // SAFETY: a constant name, and the function that glibc documents under it: it gives memory of the
     // loader's, which nobody changes, or null.
-    unsafe {
+    let leaf = unsafe {
         let find = libc::dlsym(libc::RTLD_DEFAULT, c"__x86_get_cpuid_feature_leaf".as_ptr());
         let find: Option<Find> = std::mem::transmute(find);
-        find.and_then(|find| find(leaf).as_ref())
-            .map(|leaf| leaf.said)
+        find.and_then(|find| find(FIRST).as_ref())
+    };
+    match leaf {
+        // Leaf 1 of any processor has bits set there: an SSE2 bit is in EDX.
+        Some(leaf) if leaf.said[3] != 0 => leaf.said[2],
+        _ => std::arch::x86_64::__cpuid(1).ecx,
     }
 }
 
 /// Chooses the entry that stubs call.
 fn choose_entry() {
-    let entry = match has_avx() {
-        true => arck_patched_avx as *const (),
-        false => arck_patched_sse as *const (),
+    let entry = if has_avx() {
+        arck_patched_avx as *const () as usize
+    } else {
+        arck_patched_sse as *const () as usize
     };
-    ENTRY.store(entry as usize, Ordering::Relaxed);
+    ENTRY.store(entry, Ordering::Relaxed);
 }
 
 /// Takes memory for stubs below libc's text, which begins at `near`.
@@ -427,83 +423,122 @@ mod tests {
         assert_eq!(find(&[&[0xc7, 0x44, 0x24], &loops[..]].concat()), None);
     }
 
-    /// Calls an entry with a number that nothing handles, the stack as in a stub, and what is in two registers.
+    /// What is in the sixteen vector registers.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[repr(C, align(64))]
+    struct Registers([[u64; 4]; 16]);
+
+    /// Calls an entry with a number that nothing handles, the stack as in a stub, with these halves of the vector registers,
+    /// by these moves; what is there afterwards, and what `$after` leaves in eax.
     macro_rules! called {
-        ($entry:path) => {{
-            let (mut low, mut high) = (0u64, 0u64);
+        ($entry:path, $move:literal, $register:literal, $before:expr, $after:literal) => {{
+            let before: &Registers = $before;
+            let mut after = Registers([[0; 4]; 16]);
             let result: u64;
+            let told: u32;
             std::arch::asm!(
                 "lea rsp, [rsp - 128]",
-                "movq xmm0, {low}",
-                "movq xmm15, {high}",
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+                concat!($move, " ", $register, "\\n, [{before} + \\n*32]"),
+                ".endr",
                 "mov ecx, 39",
                 "call {entry}",
+                "mov {result}, rax",
+                $after,
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+                concat!($move, " [{after} + \\n*32], ", $register, "\\n"),
+                ".endr",
                 "lea rsp, [rsp + 128]",
-                "movq {low}, xmm0",
-                "movq {high}, xmm15",
-                low = inout(reg) 0x1234_5678_9abcu64 => low,
-                high = inout(reg) 0xdef0_1234_5678u64 => high,
+                before = in(reg) before,
+                after = in(reg) &raw mut after,
+                result = out(reg) result,
                 entry = sym $entry,
                 inout("rdi") 1u64 => _, inout("rsi") 2u64 => _, inout("rdx") 3u64 => _,
                 inout("r8") 4u64 => _, inout("r9") 5u64 => _, inout("r10") 6u64 => _,
-                out("rax") result, out("rcx") _, out("r11") _,
-                out("xmm0") _, out("xmm15") _,
+                out("eax") told, out("rcx") _, out("r11") _,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+                out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
             );
-            assert_eq!((low, high), (0x1234_5678_9abc, 0xdef0_1234_5678));
             assert_eq!(result as u32, std::process::id());
+            (after, told)
         }};
+    }
+
+    /// Each register another value; of the upper halves, those that `has_upper` says.
+    fn registers(has_upper: impl Fn(u64) -> bool) -> Registers {
+        Registers(std::array::from_fn(|register| {
+            let register = register as u64 + 1;
+            let word = |place: u64| register << 32 | place;
+            match has_upper(register - 1) {
+                true => [word(1), word(2), word(3), word(4)],
+                false => [word(1), word(2), 0, 0],
+            }
+        }))
     }
 
     #[test]
     fn registers_are_preserved() {
         // SAFETY: the entries preserve what is not said to be changed.
         unsafe {
-            called!(arck_patched_sse);
-            if has_avx() {
-                called!(arck_patched_avx);
+            let none = registers(|_| false);
+            assert_eq!(
+                called!(arck_patched_sse, "movdqa", "xmm", &none, "").0,
+                none
+            );
+            if !has_avx() {
+                return;
             }
+            // No upper half, all of them, and each alone: what is in any of them must be found.
+            for upper in 0..16 {
+                let one = registers(|register| register == upper);
+                assert_eq!(called!(arck_patched_avx, "vmovdqa", "ymm", &one, "").0, one);
+            }
+            let all = registers(|_| true);
+            assert_eq!(called!(arck_patched_avx, "vmovdqa", "ymm", &all, "").0, all);
+            assert_eq!(
+                called!(arck_patched_avx, "vmovdqa", "ymm", &none, "").0,
+                none
+            );
         }
     }
 
-    /// Upper halves that are in use keep what is in them; those that are not are not in use afterwards, which would make
-    /// all code for SSE slower that the program has.
+    /// Upper halves that are not in use are not in use afterwards, which would make all code for SSE slower that the program
+    /// has. Which are in use a processor tells by XGETBV with 1; one that does not cannot be asked.
     #[test]
-    fn halves_of_registers_are_as_they_were() {
-        /// The processor tells which are in use: by XGETBV with 1.
-        const TELLS: u32 = 1 << 2;
-        if !has_avx() || std::arch::x86_64::__cpuid_count(0xd, 1).eax & TELLS == 0 {
+    fn halves_that_are_not_in_use_stay_so() {
+        let tells = std::arch::x86_64::__cpuid_count(0xd, 1).eax & 1 << 2 != 0;
+        assert!(
+            tells || !has_avx(),
+            "this processor does not tell which registers are in use: run this on one of the last ten years"
+        );
+        if !has_avx() {
             return;
         }
-        let (before, after, cleared): (u64, u64, u32);
-        // SAFETY: as above; nothing that is alive is in the registers that are cleared.
+        const ASK: u32 = 4;
+        let none = registers(|_| false);
+        // SAFETY: as above.
         unsafe {
-            std::arch::asm!(
-                "lea rsp, [rsp - 128]",
-                "vpcmpeqd ymm7, ymm7, ymm7",
-                "vextracti128 xmm0, ymm7, 1",
-                "movq {before}, xmm0",
-                "mov ecx, 39",
-                "call {entry}",
-                "vextracti128 xmm0, ymm7, 1",
-                "movq {after}, xmm0",
-                "vzeroupper",
-                "mov ecx, 39",
-                "call {entry}",
-                "mov ecx, 1",
-                "xgetbv",
-                "lea rsp, [rsp + 128]",
-                before = out(reg) before,
-                after = out(reg) after,
-                entry = sym arck_patched_avx,
-                out("rdi") _, out("rsi") _, out("rdx") _, out("r8") _, out("r9") _, out("r10") _,
-                out("eax") cleared, out("rcx") _, out("r11") _,
-                out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _, out("ymm5") _,
-                out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
-                out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+            std::arch::asm!("vzeroupper");
+            let (after, told) = called!(
+                arck_patched_avx,
+                "vmovdqa",
+                "xmm",
+                &none,
+                "mov ecx, 1\nxgetbv"
             );
+            assert_eq!((after, told & ASK), (none, 0), "in use");
+            let all = registers(|_| true);
+            let (_, told) = called!(
+                arck_patched_avx,
+                "vmovdqa",
+                "ymm",
+                &all,
+                "mov ecx, 1\nxgetbv"
+            );
+            assert_eq!(told & ASK, ASK, "nothing would be noticed");
+            std::arch::asm!("vzeroupper");
         }
-        assert_eq!((before, after), (u64::MAX, u64::MAX));
-        assert_eq!(cleared & 4, 0, "in use");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Descriptors that programs send (SCM_RIGHTS) to processes that the library is not loaded into: here, to the test itself.
-//! Needs root, and the kernel's FUSE.
+//! Descriptors that programs send (SCM_RIGHTS) to processes that the library is not loaded into: here, to the test itself; and
+//! to those that it is loaded into, where the mount is beneath all the same. Needs root, and the kernel's FUSE.
 
-use crate::support::{Place, run, succeeded};
+use crate::support::{Place, Running, run, succeeded};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Seek, Write};
@@ -53,12 +53,49 @@ fn received(socket: &UnixStream) -> Vec<File> {
     rights.flatten().map(File::from).collect()
 }
 
-#[test]
-fn a_descriptor_that_is_sent_to_a_stranger_is_one_of_the_mounts() {
+fn expect_root() {
     assert!(
         rustix::process::geteuid().is_root(),
         "only root has a mount namespace of his own: run this as root (sudo -E cargo test)"
     );
+}
+
+/// Listens, and reads two bytes of what it is sent, moving the place at which both are.
+const RECEIVER: &str = r#"
+import os, socket, sys
+listens = socket.socket(socket.AF_UNIX)
+listens.bind(sys.argv[1])
+listens.listen()
+print('listens', flush=True)
+other, _ = listens.accept()
+_, files, _, _ = socket.recv_fds(other, 1, 8)
+both = files[0]
+print(os.read(both, 2).decode(), os.readlink('/proc/self/fd/%d' % both), flush=True)
+other.send(b'2')
+other.recv(1)
+"#;
+
+/// Who has the library gets the sender's own description, with its place.
+#[test]
+fn a_descriptor_that_is_sent_to_who_has_the_library_is_the_senders() {
+    expect_root();
+    let place = Place::made();
+    let path = place.path().join("socket");
+    let path = path.to_str().unwrap();
+    let mut receiver = Running::start(run(&place.pool(), &[], &["python3", "-c", RECEIVER, path]));
+    assert_eq!(receiver.line(), "listens");
+    let words = ["python3", "-c", SENDER, path, "sendmsg"];
+    let sender = run(&place.pool(), &[], &words).output().unwrap();
+    // The receiver has moved it on by two. (The library keeps a descriptor of each that it has handed on.)
+    let told = succeeded(&sender);
+    assert!(told.starts_with("0123456789 6 "), "{told}");
+    let told = receiver.finished(Duration::from_secs(60));
+    assert_eq!(succeeded(&told), "45 /arck/d/both\n");
+}
+
+#[test]
+fn a_descriptor_that_is_sent_to_a_stranger_is_one_of_the_mounts() {
+    expect_root();
     for way in ["sendmsg", "sendmmsg"] {
         let place = Place::made();
         let path = place.path().join("socket");

@@ -1,8 +1,9 @@
 //! Asking for folds ahead (DESIGN section 5, *seal*): what is asked for is submitted, and nobody waits for the answer.
 //!
-//! A file that grows is folded each time that it has got [`FILE_AHEAD`] pages more, while its owner writes on: so nobody
-//! who reads it, removes it, or ends its session waits until the controller has looked at all of its pages. Directories
-//! are the business of [`names::ahead`](crate::names).
+//! A file that grows is folded each time that it gets a page whose number is a multiple of [`FILE_AHEAD`], while its owner
+//! writes on: so nobody who reads it, removes it, or ends its session waits until the controller has looked at all of its
+//! pages. One that is written elsewhere, or from its end, is folded when somebody asks, or its session's arena fills, as
+//! before. Directories are the business of [`names::ahead`](crate::names).
 //!
 //! # Invariants
 //! * One request is under way at a time, of the session's: `ahead` of [`Views`](crate::views::Views), under `ahead_lock`,

@@ -9,10 +9,11 @@
 use super::sockets;
 use crate::backend::{Errno, Handle, minus};
 use crate::descriptors::{self, Descriptor, placeholders};
+use crate::handover::{self, held};
 use crate::lock_files::sharing;
 use crate::raw::{self, Arguments, blocking};
 use crate::unreached::receivers;
-use crate::{handover, memory, reserved, settings, thread, unreached};
+use crate::{memory, reserved, settings, thread, unreached};
 
 /// Longest part of a message's control data that is looked at, in bytes: more than the kernel takes
 /// of descriptors.
@@ -70,9 +71,7 @@ struct Replaced {
 
 impl Drop for Replaced {
     fn drop(&mut self) {
-        self.opened
-            .iter()
-            .for_each(|&number| reserved::let_go(number));
+        self.opened.iter().for_each(|&number| held::close(number));
     }
 }
 
@@ -88,6 +87,8 @@ impl Replaced {
         if !is_there {
             raw::close(opened);
         } else {
+            // A child that is forked meanwhile has no use for it.
+            held::hold(kept as i32);
             self.opened.push(kept as usize);
             self.control[at..at + 4].copy_from_slice(&(kept as i32).to_ne_bytes());
         }

@@ -1,4 +1,5 @@
-//! The descriptors that the LibFS keeps of what was handed on and is in use here, one for each description.
+//! The descriptors that the LibFS keeps of what was handed on and is in use here, one for each description; and those that
+//! are just being sent.
 //!
 //! Invariant: who takes one out closes it, and nobody else does.
 
@@ -31,6 +32,19 @@ pub fn let_go(descriptor: OwnedFd) {
         reserved::let_go(number);
     } else {
         raw::close(number as isize);
+    }
+}
+
+/// Closes one that was noted, unless somebody has taken it out.
+pub fn close(number: usize) {
+    match HELD.get(number / 64) {
+        Some(word) => {
+            let bit = 1 << (number % 64);
+            if word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                reserved::let_go(number);
+            }
+        }
+        None => raw::close(number as isize),
     }
 }
 

@@ -92,18 +92,19 @@ pub fn of(handle: Handle) -> isize {
     if let Some(number) = mounted::find(handle) {
         return number as isize;
     }
-    let opened = open(handle);
+    let (opened, _) = open(handle);
     match raw::failed(opened) {
         true => opened,
         false => mounted::keep(handle, opened),
     }
 }
 
-/// Another descriptor of the mount's of a description, at the same place in the file, and the caller's to close. Minus an
-/// error number.
+/// Another descriptor of the mount's of a description, at the same place if it is a file (a directory's places are known to who
+/// has listed it alone), and the caller's to close. Minus an error number.
 pub fn another(handle: Handle) -> isize {
-    let opened = open(handle);
+    let (opened, kind) = open(handle);
     if !raw::failed(opened)
+        && kind == libc::S_IFREG
         && let Ok(place) = inside(|fs| Ok(fs.seek(handle, 0, libc::SEEK_CUR)?))
     {
         // SAFETY: numbers.
@@ -112,8 +113,8 @@ pub fn another(handle: Handle) -> isize {
     opened
 }
 
-/// Opened anew. Minus an error number.
-fn open(handle: Handle) -> isize {
+/// Opened anew, or minus an error number; and its kind, if that is known.
+fn open(handle: Handle) -> (isize, u32) {
     let wanted = inside(|fs| {
         let (flags, found) = (fs.flags(handle)?, fs.stat_handle(handle)?);
         let kept = libc::O_ACCMODE | libc::O_APPEND | libc::O_NONBLOCK | libc::O_SYNC;
@@ -125,8 +126,8 @@ fn open(handle: Handle) -> isize {
     });
     let mut wanted = match wanted {
         Ok(wanted) => wanted,
-        Err(Failure::Errno(errno)) => return minus(errno),
-        Err(Failure::Outside(_)) => return error(libc::ENOENT),
+        Err(Failure::Errno(errno)) => return (minus(errno), 0),
+        Err(Failure::Outside(_)) => return (error(libc::ENOENT), 0),
     };
     let mut opened = wanted.open();
     if opened == error(libc::EACCES) && wanted.kind == libc::S_IFDIR {
@@ -134,5 +135,5 @@ fn open(handle: Handle) -> isize {
         wanted.flags = libc::O_PATH | libc::O_DIRECTORY;
         opened = wanted.open();
     }
-    opened
+    (opened, wanted.kind)
 }

@@ -46,35 +46,12 @@ impl Setter {
         page: u64,
         pointer: PagePtr,
     ) -> Result<PagePtr, Errno> {
-        if page >= capacity(self.root.height()) {
-            if pointer.is_null() {
-                return Ok(PagePtr::NULL);
-            }
-            self.grow(change, page)?;
-        }
-        if self.root.height() == 0 {
-            let old = PagePtr(self.root.pointer());
-            self.root = IndexRoot::new(pointer.0, 0);
-            return Ok(old);
-        }
-        let leaf = match self.leaf {
-            Some((first, leaf)) if first == page / FANOUT => leaf,
-            _ => match self.descend(change, page, !pointer.is_null())? {
-                Some(leaf) => leaf,
-                None => return Ok(PagePtr::NULL),
-            },
-        };
-        self.leaf = Some((page / FANOUT, leaf));
-        let at = slot(page, 1);
-        let old = read(change, leaf, at)?;
-        if old != pointer.0 {
-            change.set_word(leaf, at, pointer.0)?;
-        }
-        Ok(PagePtr(old))
+        let mut old = Vec::with_capacity(1);
+        self.set_run(change, &[(page, pointer)], &mut old)?;
+        Ok(old.pop().unwrap_or(PagePtr::NULL))
     }
 
-    /// Sets entries of pages that lie in one leaf, ascending; gives what they were into `olds`, one for each. As
-    /// [`set`](Self::set).
+    /// The same of pages that lie in one leaf, ascending; what they were comes into `olds`, one for each.
     pub fn set_run(
         &mut self,
         change: &mut Change<'_>,
@@ -89,19 +66,26 @@ impl Setter {
         }
         if self.root.height() == 0 {
             for &(page, pointer) in entries {
-                olds.push(self.set(change, page, pointer)?);
+                let mut old = 0;
+                if page == 0 {
+                    old = self.root.pointer();
+                    self.root = IndexRoot::new(pointer.0, 0);
+                }
+                olds.push(PagePtr(old));
             }
             return Ok(());
         }
         let first = entries.first().map_or(0, |(page, _)| *page);
-        let leaf = match first < capacity(self.root.height()) {
-            true => self.descend(change, first, last_set.is_some())?,
-            false => None,
+        let leaf = match self.leaf {
+            Some((at, leaf)) if at == first / FANOUT => Some(leaf),
+            _ if first >= capacity(self.root.height()) => None,
+            _ => self.descend(change, first, last_set.is_some())?,
         };
         let Some(leaf) = leaf else {
             olds.resize(entries.len(), PagePtr::NULL);
             return Ok(());
         };
+        self.leaf = Some((first / FANOUT, leaf));
         let edited = match entries.len() > FEW {
             true => change.edit_much(leaf)?,
             false => change.edit(leaf)?,
