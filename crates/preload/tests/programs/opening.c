@@ -8,7 +8,11 @@
 
 static long open2(int d, const char *path, uint64_t flags, uint64_t mode, uint64_t resolve) {
     struct open_how how = {flags, mode, resolve};
-    return syscall(SYS_openat2, d, path, &how, sizeof how);
+    long r;
+    /* EAGAIN: something was renamed or mounted somewhere in the system while the kernel went through "..". */
+    do r = syscall(SYS_openat2, d, path, &how, sizeof how); while (r < 0 && errno == EAGAIN && resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT));
+    if (r >= 0) errno = 0;
+    return r;
 }
 static void closing(long d) { if (d >= 0) close(d); }
 static void show_open(int d) {
