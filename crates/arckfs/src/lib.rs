@@ -37,10 +37,10 @@ mod state;
 
 pub use arck_libfs_kit::connection::{keep_descriptors_from, note_wait};
 pub use arck_libfs_kit::forks;
-/// For who handles a program's signals, its memory and its locks of that: faults of guarded copies, and pages that
-/// are locked.
+/// For who handles a program's signals, its memory and its locks of that: faults of guarded copies, pages that
+/// are locked, and what the loader knows of the processor.
 pub use arck_libfs_kit::memory::{
-    Locking, guarded, lock_pages, locking_to_come, note_locking_to_come,
+    Locking, guarded, know_leaf_7, lock_pages, locking_to_come, note_locking_to_come,
 };
 pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
 pub use arck_libfs_kit::session::{OpenedPipe, receive_pipe};

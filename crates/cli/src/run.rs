@@ -184,6 +184,8 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     let _reach = reach::Reach::tell(arguments, &mut command);
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
+    // While what is beneath is prepared.
+    let membership = group::Membership::begin(group.as_deref(), &pool, mount);
     let server = || match arguments.no_mount {
         true => Err("it is not wanted".to_owned()),
         false => beneath::Server::start(&pool, mount, &user),
@@ -200,6 +202,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     reach::tell_beneath(&mut command, hold.is_mounted());
     let unseen = warnings.first().filter(|_| !hold.is_mounted());
     if let Some(warning) = unseen.filter(|_| reach::is_strict(arguments)) {
+        membership.end();
         hold.end(mount);
         user.end();
         return Err(Refusal {
@@ -212,9 +215,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     }
     let strays = hold.held.told(mount);
     let ended = user.share_lock(&mut command).and_then(|shared| {
-        let ended = run_to_its_end(&mut command, || {
-            group::Membership::begin(group.as_deref(), &pool, mount)
-        });
+        let ended = run_to_its_end(&mut command, membership);
         drop(shared);
         ended
     });
@@ -244,15 +245,14 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     Ok(status)
 }
 
-/// Starts the command, joins its group, passes signals on to it, and waits for its end.
+/// Starts the command, passes signals on to it, and waits for its end.
 fn run_to_its_end(
     command: &mut Command,
-    join: impl FnOnce() -> group::Membership,
+    membership: group::Membership,
 ) -> io::Result<(u32, ExitStatus)> {
     signals::forward();
     let mut child = command.spawn()?;
     signals::child_started(child.id());
-    let membership = join();
     signals::wait_for_end(child.id())?;
     membership.end();
     // From here on the number of the process may be reused, so nothing is sent to it any more.

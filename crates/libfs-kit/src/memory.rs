@@ -4,6 +4,7 @@
 //! ([`delta`](crate::delta)).
 
 pub use arck_pm::mapping::{Locking, lock_pages, locking_to_come, note_locking_to_come};
+pub use arck_pm::flush::know_leaf_7;
 pub use arck_pm::{Error, SharedBytes};
 
 /// The order of persistence: what was flushed, what is durable, and the fence between.

@@ -89,14 +89,26 @@ fn detect() -> FlushInstruction {
     if __cpuid(0).eax < 7 {
         return FlushInstruction::Clflush;
     }
-    // Leaf 7: EBX bit 24 is clwb, bit 23 is clflushopt.
-    let features = __cpuid_count(7, 0).ebx;
+    of_leaf_7(__cpuid_count(7, 0).ebx)
+}
+
+/// `EBX` of the processor's leaf 7: bit 24 is clwb, bit 23 is clflushopt.
+fn of_leaf_7(features: u32) -> FlushInstruction {
     if features & 1 << 24 != 0 {
         FlushInstruction::Clwb
     } else if features & 1 << 23 != 0 {
         FlushInstruction::Clflushopt
     } else {
         FlushInstruction::Clflush
+    }
+}
+
+/// For who has been told already what the processor answers to leaf 7, in `EBX`: then it is not asked at the
+/// first flush.
+pub fn know_leaf_7(features: u32) {
+    if CONTROL.load(Ordering::Relaxed) >> INSTRUCTION_SHIFT == 0 {
+        let instruction = of_leaf_7(features) as u8;
+        CONTROL.fetch_or(instruction << INSTRUCTION_SHIFT, Ordering::Relaxed);
     }
 }
 

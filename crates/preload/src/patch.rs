@@ -323,33 +323,39 @@ fn has_avx() -> bool {
     features() & both == both && unsafe { saved() } & 6 == 6
 }
 
-/// `ECX` of the processor's leaf 1: of the answer that the loader had, if it tells (glibc 2.33).
+/// `ECX` of the processor's leaf 1: of the answer that the loader had, if it tells.
 fn features() -> u32 {
+    match told_to_loader(0) {
+        // An SSE2 bit is in EDX.
+        Some(leaf) if leaf[3] != 0 => leaf[2],
+        _ => std::arch::x86_64::__cpuid(1).ecx,
+    }
+}
+
+/// `EAX`, `EBX`, `ECX` and `EDX` as the processor told the loader: of leaf 1 (0 in the loader's numbering), or
+/// 7 (1). From glibc 2.33 on.
+fn told_to_loader(leaf: u32) -> Option<[u32; 4]> {
     /// Part of `cpuid_feature` in glibc's `sys/platform/x86.h`.
     #[repr(C)]
     struct Leaf {
-        /// What the processor said: `EAX`, `EBX`, `ECX`, `EDX`.
         said: [u32; 4],
     }
     type Find = unsafe extern "C" fn(u32) -> *const Leaf;
-    /// Leaf 1, in the loader's numbering.
-    const FIRST: u32 = 0;
     // SAFETY: a constant name, and the function that glibc documents under it: it gives memory of the
     // loader's, which nobody changes, or null.
-    let leaf = unsafe {
+    unsafe {
         let find = libc::dlsym(libc::RTLD_DEFAULT, c"__x86_get_cpuid_feature_leaf".as_ptr());
         let find: Option<Find> = std::mem::transmute(find);
-        find.and_then(|find| find(FIRST).as_ref())
-    };
-    match leaf {
-        // Leaf 1 of any processor has bits set there: an SSE2 bit is in EDX.
-        Some(leaf) if leaf.said[3] != 0 => leaf.said[2],
-        _ => std::arch::x86_64::__cpuid(1).ecx,
+        let leaf = find.and_then(|find| find(leaf).as_ref())?;
+        Some(leaf.said)
     }
 }
 
 /// Chooses the entry that stubs call.
 fn choose_entry() {
+    if let Some(leaf) = told_to_loader(1) {
+        arckfs::know_leaf_7(leaf[1]);
+    }
     let entry = if has_avx() {
         arck_patched_avx as *const () as usize
     } else {
@@ -375,6 +381,10 @@ mod tests {
     fn the_processor_is_known() {
         assert_eq!(has_avx(), std::arch::is_x86_feature_detected!("avx"));
         assert_eq!(features(), std::arch::x86_64::__cpuid(1).ecx);
+        let flushes = |ebx: u32| ebx & (1 << 23 | 1 << 24);
+        let leaf = told_to_loader(1).expect("a glibc from 2.33 on");
+        let said = std::arch::x86_64::__cpuid_count(7, 0).ebx;
+        assert_eq!(flushes(leaf[1]), flushes(said));
     }
 
     /// The area of stubs in this test program.

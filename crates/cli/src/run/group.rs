@@ -71,7 +71,7 @@ pub fn tell(command: &mut Command, name: Option<&str>) {
     };
 }
 
-/// The place of `arck run` itself in its command's group.
+/// The place of `arck run` itself in its command's group; it is left when this is dropped.
 pub struct Membership(Option<JoinHandle<Option<FileSystem>>>);
 
 impl Membership {
@@ -92,7 +92,11 @@ impl Membership {
     }
 
     /// Leaves. Where nobody else is left, all that was done is folded when this returns.
-    pub fn end(mut self) {
+    pub fn end(self) {}
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
         if let Some(joining) = self.0.take() {
             drop(joining.join());
         }

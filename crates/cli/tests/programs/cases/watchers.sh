@@ -1,5 +1,5 @@
-# program: inotifywait, entr, tail -F, watchdog, node, Java
-# needs: inotifywait=inotify-tools entr=entr tail=coreutils /usr/lib/python3/dist-packages/watchdog/__init__.py=python3-watchdog node=nodejs java=default-jdk-headless
+# program: inotifywait, entr, tail -F, watchdog, watchfiles, node, chokidar, nodemon, Java
+# needs: inotifywait=inotify-tools entr=entr tail=coreutils /usr/lib/python3/dist-packages/watchdog/__init__.py=python3-watchdog node=nodejs nodemon=npm watchfiles=pypi java=default-jdk-headless
 # version: inotifywait --help | sed 's/ .*//;1q'; dpkg-query -f '${Version}' -W inotify-tools; echo
 # compares: what each says of files that come, change, are moved and go in a directory that it watches
 cd "$1"
@@ -121,6 +121,69 @@ setTimeout(() => fs.writeFileSync('d/end', ''), 500);
 setTimeout(() => { console.log('not told', [...seen]); process.exit(1); }, 20000).unref();
 END
 node "$SCRATCH/watch.js" | grep -v 'change end'
+
+cat >"$SCRATCH/chokidar.js" <<'END'
+const fs = require('fs');
+const path = require('path');
+const chokidar = require('chokidar');
+const wanted = ['add d/made', 'change d/made', 'unlink d/made', 'addDir d/deep', 'add d/deep/inside', 'unlinkDir d/deep'];
+const seen = new Set();
+const watcher = chokidar.watch('d', { ignoreInitial: true });
+const steps = [
+  () => fs.writeFileSync('d/made', 'x'),
+  () => fs.appendFileSync('d/made', 'more'),
+  () => fs.unlinkSync('d/made'),
+  () => fs.mkdirSync('d/deep'),
+  () => fs.writeFileSync('d/deep/inside', ''),
+  () => fs.rmSync('d/deep', { recursive: true }),
+];
+// Each step when the one before has been told.
+let step = 0;
+watcher.on('ready', () => steps[0]());
+// Of a directory that goes it gives the whole path.
+watcher.on('all', (event, name) => {
+  seen.add(`${event} ${path.relative('.', name)}`);
+  while (step < wanted.length && seen.has(wanted[step])) {
+    step += 1;
+    if (step < steps.length) setTimeout(steps[step], 200);
+    else watcher.close().then(() => { console.log(wanted.join('\n')); process.exit(0); });
+  }
+});
+setTimeout(() => { console.log('not told', [...seen]); process.exit(1); }, 20000).unref();
+END
+node "$SCRATCH/chokidar.js"
+
+# It runs a script again when that has changed.
+echo 'console.log("first");' >d/script.js
+nodemon --quiet --delay 0.1 d/script.js >"$SCRATCH/nodemon" 2>&1 &
+watcher=$!
+says "$SCRATCH/nodemon" first
+sleep 1
+echo 'console.log("second");' >d/script.js
+says "$SCRATCH/nodemon" second
+kill "$watcher"
+wait "$watcher" || true
+sort -u "$SCRATCH/nodemon"
+rm d/script.js
+
+# Rust's, with a part in Python that lies beside it.
+PYTHONPATH=$(dirname "$(dirname "$(command -v watchfiles)")")
+export PYTHONPATH
+watchfiles --version
+watchfiles --filter all 'sh -c "echo ran >>ran"' d >"$SCRATCH/watchfiles" 2>&1 &
+watcher=$!
+says ran ran
+sleep 1
+echo x >d/rust
+for _ in $(seq 400); do
+    if (($(wc -l <ran) > 1)); then break; fi
+    sleep 0.05
+done
+wc -l <ran
+kill "$watcher"
+wait "$watcher" || true
+unset PYTHONPATH
+rm ran
 
 cat >"$SCRATCH/Watch.java" <<'END'
 import java.nio.file.*;

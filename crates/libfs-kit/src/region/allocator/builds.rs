@@ -30,6 +30,11 @@ impl Builds {
         self.permanent.load(Relaxed).max(1)
     }
 
+    /// Whether nothing was ever built anew in the region.
+    pub(super) fn is_first(&self) -> bool {
+        self.building.load(Relaxed) == 0
+    }
+
     /// The page between the halves: the heap's `middle`, or behind what is for good.
     fn between(&self, middle: u32) -> u32 {
         middle.max(self.permanent())

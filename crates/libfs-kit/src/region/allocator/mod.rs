@@ -82,7 +82,16 @@ impl Region {
         slot: &ThreadSlot<'_>,
         length: usize,
     ) -> Result<Offset<AtomicU8>, OutOfMemory> {
-        let offset = self.allocate_raw(slot, length)?;
+        let offset = match SizeClass::of(length).ok_or(OutOfMemory)? {
+            SizeClass::Class(_) => self.allocate_raw(slot, length)?,
+            SizeClass::Pages(pages) => {
+                let pages = self.take_pages(slot.holder(), pages)?;
+                if pages.is_zero {
+                    return Ok(Offset::from_raw(pages.offset));
+                }
+                pages.offset
+            }
+        };
         // The class leaves room for whole words.
         let words = self
             .mapping
@@ -132,7 +141,10 @@ impl Region {
                     None => self.refill(slot, class),
                 }
             }
-            SizeClass::Pages(pages) => self.take_pages(slot.holder(), pages),
+            SizeClass::Pages(pages) => {
+                let pages = self.take_pages(slot.holder(), pages)?;
+                Ok(pages.offset)
+            }
         }
     }
 

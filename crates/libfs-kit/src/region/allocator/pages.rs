@@ -26,6 +26,13 @@ const DIRTY_TOLERATED: u64 = 1024;
 /// Shorter dirty runs are not worth a system call.
 const DISCARD_AT_LEAST: u32 = 16;
 
+/// Pages for one large object.
+pub(super) struct Pages {
+    pub(super) offset: u64,
+    /// They are as the system gave them: writing zeroes would take memory that may never be needed.
+    pub(super) is_zero: bool,
+}
+
 impl PagePool {
     pub fn pages_in_use(&self) -> u64 {
         self.in_use.load(Relaxed)
@@ -107,13 +114,17 @@ impl Region {
     }
 
     /// A run of at least `pages` pages, for one large object.
-    pub(super) fn take_pages(&self, holder: Holder, pages: u32) -> Result<u64, OutOfMemory> {
+    pub(super) fn take_pages(&self, holder: Holder, pages: u32) -> Result<Pages, OutOfMemory> {
         let pool = &self.auxiliary().pool;
         let _locked = self.enter(&pool.lock, holder).ok_or(OutOfMemory)?;
-        let (page, length) = self.take_run(round_up(pages).ok_or(OutOfMemory)?)?;
+        let length = round_up(pages).ok_or(OutOfMemory)?;
+        let (page, is_zero) = self.take_run(length)?;
         self.descriptor(page).state.store(LARGE, Relaxed);
         pool.large.fetch_add(u64::from(length), Relaxed);
-        Ok(self.page_offset(page))
+        Ok(Pages {
+            offset: self.page_offset(page),
+            is_zero,
+        })
     }
 
     /// A run of exactly `pages` pages for a span.
@@ -154,10 +165,11 @@ impl Region {
         }
     }
 
-    /// Takes a run out of the pool; both its ends are marked as not free. Needs the pool's lock.
-    fn take_run(&self, pages: u32) -> Result<(u32, u32), OutOfMemory> {
+    /// Takes a run out of the pool; both its ends are marked as not free. With it: whether all of it is
+    /// zero. Needs the pool's lock.
+    fn take_run(&self, pages: u32) -> Result<(u32, bool), OutOfMemory> {
         let pool = &self.auxiliary().pool;
-        let page = match pool.first_occupied(bin_of(pages)) {
+        let taken = match pool.first_occupied(bin_of(pages)) {
             Some(bin) => {
                 let page = pool.bins[bin].load(Relaxed);
                 // Another member may have used it: nothing is changed where this one cannot.
@@ -175,10 +187,15 @@ impl Region {
                     // Which of its pages are dirty is not known: the taken ones, as far as they go.
                     self.put_run(page + pages, length - pages, dirty.saturating_sub(pages));
                 }
-                page
+                (page, false)
             }
-            None => self.advance_frontier(pages).ok_or(OutOfMemory)?,
+            // Until the first is built anew, nothing behind the frontier has been used.
+            None => {
+                let page = self.advance_frontier(pages).ok_or(OutOfMemory)?;
+                (page, pool.builds.is_first())
+            }
         };
+        let (page, _) = taken;
         let first = self.descriptor(page);
         first.length.store(pages, Relaxed);
         first.state.store(LARGE, Relaxed);
@@ -186,7 +203,7 @@ impl Region {
             .state
             .store(LARGE, Relaxed);
         pool.in_use.fetch_add(u64::from(pages), Relaxed);
-        Ok((page, pages))
+        Ok(taken)
     }
 
     /// The first of so many pages that were not used, if there are. Needs the pool's lock.

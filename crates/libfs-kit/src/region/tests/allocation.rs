@@ -50,6 +50,7 @@ fn run(region: &Region, steps: &[(bool, usize, usize)]) {
             match region.allocate_bytes(slot, length) {
                 Ok(offset) => {
                     live.add(region, offset, length);
+                    assert!(region.bytes_equal(offset, &vec![0; length]), "not zero");
                     region.write_bytes(offset, &vec![offset.raw() as u8; length]);
                 }
                 Err(OutOfMemory) => assert!(region.statistics().pages_in_use > 200),
@@ -197,6 +198,9 @@ fn much_free_memory_goes_back_to_the_system() {
     let objects: Vec<_> = (0..64)
         .map(|_| region.allocate_bytes(&slot, 1 << 20).unwrap())
         .collect();
+    for offset in &objects {
+        region.write_bytes(*offset, &vec![1; 1 << 20]);
+    }
     assert!(blocks() >= 64 << 20);
     assert!(region.statistics().pages_mapped >= 64 * 256);
     for offset in &objects {
@@ -304,6 +308,42 @@ fn builds_give_their_memory_back() {
     }
     // The one before, at most, and what was filled meanwhile.
     assert!(most < 12 << 20, "{most} bytes of memory");
+}
+
+/// What a group is begun with is mostly tables of which few pages are ever looked at.
+#[test]
+#[cfg(not(miri))]
+fn what_is_zero_already_is_not_written() {
+    const LARGE: usize = 1 << 16;
+    let file = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, SIZE).unwrap();
+    let blocks = || rustix::fs::fstat(&file).unwrap().st_blocks * 512;
+    let region = Region::create(&file, SIZE).unwrap();
+    let slot = region.claim_thread_slot(0).unwrap();
+    let large = |mark: u8| {
+        let offset = region.allocate_bytes(&slot, LARGE).unwrap();
+        assert!(region.bytes_equal(offset, &[0; LARGE]), "for {mark}");
+        assert!(region.write_bytes(offset, &[mark; LARGE]));
+        offset
+    };
+    let before = blocks();
+    region.allocate_bytes(&slot, 4 * LARGE).unwrap();
+    let taken = blocks() - before;
+    assert!(taken < 1 << 15, "{taken} bytes of memory");
+    // What was used is, and what may have been in an earlier build.
+    let used = large(1);
+    region.free_bytes(&slot, used, LARGE);
+    assert_eq!(large(2).raw(), used.raw());
+    region.set_ready(7);
+    for build in 3..9 {
+        large(build);
+        region.begin_damage();
+        for _ in 0..1 + build % 2 {
+            region.begin_build();
+            (0..3).for_each(|_| _ = large(build));
+        }
+        region.end_damage();
+    }
 }
 
 /// Builds that take all that they can have: the next finds what it needs of each, also when whoever
