@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{self, Ordering};
 
-pub use crate::control::{FlushInstruction, know_leaf_7};
 use crate::control::{self, Control};
+pub use crate::control::{FlushInstruction, know_leaf_7};
 pub use crate::lines::CACHE_LINE;
 use crate::lines::lines_of;
 use crate::record;
