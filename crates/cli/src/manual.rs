@@ -116,6 +116,21 @@ mod tests {
                 assert!(pages.iter().any(|(of, _)| of == other), "{name}: {other}");
             }
         }
+        let synopsis = |name: &str| {
+            let page = text(name);
+            let (_, behind) = page.split_once(".SH SYNOPSIS\n").expect(name);
+            let lines = behind.lines().take_while(|line| !line.starts_with(".SH"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let taken = [
+            ("arck", "<COMMAND>"),
+            ("arck-run", "<CMD>..."),
+            ("arck-mkfs", "<SIZE>"),
+            ("arck-mount", "DIR"),
+        ];
+        for (name, word) in taken {
+            assert!(synopsis(name).contains(word), "{}", synopsis(name));
+        }
         let run = text("arck-run");
         for part in [
             "EXIT STATUS",

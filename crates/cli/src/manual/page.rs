@@ -52,8 +52,9 @@ pub fn of(command: &clap::Command, beside: &[String]) -> Vec<u8> {
     let mut page = format!(".TH {title} 1 \"\" \"arck {version}\" \"Arck\"\n").into_bytes();
     // Writing to memory does not fail.
     let _ = man.render_name_section(&mut page);
-    let _ = man.render_synopsis_section(&mut page);
     let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text(synopsis(command, &name));
     roff.control("SH", ["DESCRIPTION"]);
     let about = command.get_long_about().or_else(|| command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();
@@ -93,6 +94,18 @@ pub fn of(command: &clap::Command, beside: &[String]) -> Vec<u8> {
     roff.text(words);
     let _ = roff.to_writer(&mut page);
     page
+}
+
+/// How the command is written, as its help says it: clap's own synopsis has each option, and not what it takes.
+fn synopsis(command: &clap::Command, name: &str) -> Vec<Inline> {
+    let usage = command.clone().render_usage().to_string();
+    let words = usage.split_whitespace().skip(1).map(str::to_owned);
+    let words: Vec<String> = words.collect();
+    let own = name.split('-').count().min(words.len());
+    let (own, taken) = words.split_at(own);
+    let mut line = vec![bold(own.join(" "))];
+    line.extend(taken.iter().flat_map(|word| [roman(" "), italic(word.as_str())]));
+    line
 }
 
 /// A text whose first letter is another.

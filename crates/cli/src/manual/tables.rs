@@ -33,7 +33,9 @@ pub fn described(page: &str) -> &'static [&'static str] {
             "The command and all that it starts see the pool's files at the mount path; all other paths are the \
              host's. They are programs as they are, not built for it: a library is loaded into them \
              (LD_PRELOAD) that catches their calls. Programs into which no library can be loaded \
-             (static ones, set-user-ID ones) do not see the pool. Each is named before it is executed.",
+             (static ones, most of Go's, set-user-ID ones) find the files through the kernel where the pool is \
+             mounted at that path: as root this command does so for itself, and arck mount for everybody. Where \
+             it is not, they do not see the pool, and each is named before it is executed.",
         ],
         "arck-serve" => &[
             "It opens the pool, serves it to programs until it is told to end, and then folds all that they have \
