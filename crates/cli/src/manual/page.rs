@@ -104,7 +104,11 @@ fn synopsis(command: &clap::Command, name: &str) -> Vec<Inline> {
     let own = name.split('-').count().min(words.len());
     let (own, taken) = words.split_at(own);
     let mut line = vec![bold(own.join(" "))];
-    line.extend(taken.iter().flat_map(|word| [roman(" "), italic(word.as_str())]));
+    line.extend(
+        taken
+            .iter()
+            .flat_map(|word| [roman(" "), italic(word.as_str())]),
+    );
     line
 }
 
