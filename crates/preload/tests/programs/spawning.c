@@ -37,7 +37,7 @@ static void duplicates_onto_itself(Actions *a) { posix_spawn_file_actions_adddup
 static void duplicates_standard(Actions *a) { posix_spawn_file_actions_adddup2(a, file, 0); }
 static void duplicates_closed(Actions *a) { posix_spawn_file_actions_adddup2(a, 35, 10); }
 static void changes_directory(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "dir"); posix_spawn_file_actions_addopen(a, 7, "inside", O_RDWR | O_CREAT, 0600); posix_spawn_file_actions_addopen(a, 8, "../file", O_RDONLY, 0); }
-static void leaves_directory(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "/"); posix_spawn_file_actions_addopen(a, 7, "dev/null", O_RDONLY, 0); }
+static void leaves_directory(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "/proc"); posix_spawn_file_actions_addopen(a, 7, "version", O_RDONLY, 0); } /* Nothing can be made there. */
 static void comes_back(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "/usr"); posix_spawn_file_actions_addchdir_np(a, top); posix_spawn_file_actions_addchdir_np(a, "dir/.."); }
 static void changes_to_missing(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "missing"); }
 static void changes_by_descriptor(Actions *a) { posix_spawn_file_actions_addfchdir_np(a, directory); posix_spawn_file_actions_addclose(a, directory); posix_spawn_file_actions_addopen(a, 7, "inside", O_RDWR | O_CREAT, 0600); }
