@@ -62,9 +62,18 @@ pub(crate) fn load() -> Control {
 /// Finds the flush instruction, and notes it: every thread finds the same.
 #[cold]
 fn find() -> FlushInstruction {
-    let instruction = detect();
-    CONTROL.fetch_or((instruction as u8) << INSTRUCTION_SHIFT, Ordering::Relaxed);
-    instruction
+    note(detect())
+}
+
+/// Notes it where nothing is noted yet; what is noted.
+fn note(instruction: FlushInstruction) -> FlushInstruction {
+    let noted = (instruction as u8) << INSTRUCTION_SHIFT;
+    let is_new = |control: u8| (control >> INSTRUCTION_SHIFT == 0).then_some(control | noted);
+    // Whoever was first has noted what counts.
+    match CONTROL.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_new) {
+        Ok(_) => instruction,
+        Err(control) => Control(control).instruction(),
+    }
 }
 
 fn set(bit: u8, on: bool) {
@@ -106,9 +115,30 @@ fn of_leaf_7(features: u32) -> FlushInstruction {
 /// For who has been told already what the processor answers to leaf 7, in `EBX`: then it is not asked at the
 /// first flush.
 pub fn know_leaf_7(features: u32) {
-    if CONTROL.load(Ordering::Relaxed) >> INSTRUCTION_SHIFT == 0 {
-        let instruction = of_leaf_7(features) as u8;
-        CONTROL.fetch_or(instruction << INSTRUCTION_SHIFT, Ordering::Relaxed);
+    note(of_leaf_7(features));
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_processor_has_its_instruction() {
+        let cases = [
+            (0, FlushInstruction::Clflush),
+            (1 << 23, FlushInstruction::Clflushopt),
+            (1 << 24, FlushInstruction::Clwb),
+            (1 << 24 | 1 << 23, FlushInstruction::Clwb),
+            (!(1 << 23 | 1 << 24), FlushInstruction::Clflush),
+        ];
+        for (features, instruction) in cases {
+            assert_eq!(of_leaf_7(features), instruction, "{features:#x}");
+        }
+        // What is known already stays, whoever comes to know something else.
+        let known = load().instruction();
+        assert_eq!(known, detect());
+        know_leaf_7(0);
+        assert_eq!(load().instruction(), known);
     }
 }
 

@@ -20,6 +20,9 @@ static int child(int argc, char **argv) {
     char c;
     for (int f = 3; f < 12; f++) if (fcntl(f, F_GETFD) >= 0) { struct stat s; if (!fstat(f, &s) && S_ISREG(s.st_mode)) printf("  %d: read %ld write %ld\n", f, (long)read(f, &c, 1), (long)write(f, "w", 1)); }
     printf("  made %d\n", open("by-child", O_WRONLY | O_CREAT | O_TRUNC, 0644) >= 0);
+    /* Nobody else looks for it there. */
+    char root[2];
+    if (getcwd(root, sizeof root)) printf("  in the root, taken away %d\n", unlink("by-child"));
     return 5;
 }
 
@@ -37,7 +40,7 @@ static void duplicates_onto_itself(Actions *a) { posix_spawn_file_actions_adddup
 static void duplicates_standard(Actions *a) { posix_spawn_file_actions_adddup2(a, file, 0); }
 static void duplicates_closed(Actions *a) { posix_spawn_file_actions_adddup2(a, 35, 10); }
 static void changes_directory(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "dir"); posix_spawn_file_actions_addopen(a, 7, "inside", O_RDWR | O_CREAT, 0600); posix_spawn_file_actions_addopen(a, 8, "../file", O_RDONLY, 0); }
-static void leaves_directory(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "/proc"); posix_spawn_file_actions_addopen(a, 7, "version", O_RDONLY, 0); } /* Nothing can be made there. */
+static void leaves_directory(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "/"); posix_spawn_file_actions_addopen(a, 7, "dev/null", O_RDONLY, 0); }
 static void comes_back(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "/usr"); posix_spawn_file_actions_addchdir_np(a, top); posix_spawn_file_actions_addchdir_np(a, "dir/.."); }
 static void changes_to_missing(Actions *a) { posix_spawn_file_actions_addchdir_np(a, "missing"); }
 static void changes_by_descriptor(Actions *a) { posix_spawn_file_actions_addfchdir_np(a, directory); posix_spawn_file_actions_addclose(a, directory); posix_spawn_file_actions_addopen(a, 7, "inside", O_RDWR | O_CREAT, 0600); }
