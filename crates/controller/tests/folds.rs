@@ -450,6 +450,63 @@ fn an_open_file_outlives_its_name() {
     check(&pool.path());
 }
 
+/// Only names that its delta gives it are looked for where a file loses its last verified one. What else it says is of use to
+/// who has the file open, and to nobody else: its pages are its session's, as before.
+#[test]
+fn what_has_no_name_left_is_folded_for_who_has_it_open() {
+    let pool = TestPool::new(32 << 20);
+    let controller = pool.serve();
+    let mut one = Client::connect(&pool.path());
+    let two = Client::connect(&pool.path());
+    one.acquire(&[ROOT]);
+    let directory = one.create(ROOT, b"directory", FileKind::Directory);
+    let names = [&b"open"[..], b"closed", b"linked"];
+    let files = names.map(|name| one.create(ROOT, name, FileKind::File));
+    let [open, closed, linked] = files;
+    for file in files {
+        let page = one.data_page(5).unwrap();
+        one.write(file, 0, page);
+    }
+    one.commit_all(false);
+    let pages = files.map(|file| {
+        let page = one.data_page(6).unwrap();
+        one.write(file, 0, page);
+        page
+    });
+    two.list_open(17, open);
+    one.link(linked, FileKind::File, directory, b"other");
+    names.iter().for_each(|name| one.remove(ROOT, name));
+    one.commit(&[ROOT], false);
+
+    assert_eq!(two.header(open).kind(), HeaderKind::Orphan);
+    assert_eq!(two.verified_byte(open, 0), Some(5));
+    two.done(&Request::Recall {
+        inodes: InodeList::new(&[open]).unwrap(),
+    });
+    assert_eq!(two.verified_byte(open, 0), Some(6));
+    assert!(two.is_used(pages[0]));
+
+    assert_eq!(two.header(closed).kind(), HeaderKind::Free);
+    assert!(!two.is_used(pages[1]));
+    let next = one.create(ROOT, b"next", FileKind::File);
+    one.write(next, 0, pages[1]);
+    one.commit(&[ROOT, next], false);
+    assert_eq!(two.verified_byte(next, 0), Some(6));
+
+    assert_eq!(two.header(linked).kind(), HeaderKind::Alive);
+    assert_eq!(two.inode(linked).links, 1);
+    assert_eq!(two.verified_byte(linked, 0), Some(6));
+
+    two.unlist(17);
+    two.done(&Request::Forget { inode: open });
+    assert_eq!(two.header(open).kind(), HeaderKind::Free);
+    assert!(!two.is_used(pages[0]));
+    one.goodbye();
+    two.goodbye();
+    controller.stop().unwrap();
+    assert_eq!(check(&pool.path()).paths.len(), 3);
+}
+
 /// Tables that are long all together are not looked at each time; what is listed stays, and all else
 /// is freed in the end.
 #[test]

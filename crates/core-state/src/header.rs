@@ -11,8 +11,9 @@
 //! * `fold` never repeats for an inode number: fold numbers come from one counter of the pool.
 //! * Number 0 is no inode's. The `sequence` of its header is the table's *change clock*: it moves in every change that the
 //!   controller applies, before a sequence becomes even by it, and once more when fold numbers and owners are stored. So who
-//!   finds it as it was before he looked at headers knows that none has been folded since. It is never flushed, and
-//!   means nothing to the next controller.
+//!   finds it as it was before he looked at headers knows that none has been folded since; and where it is even, he sees
+//!   the fold numbers of all whose sequences he has seen even. It is never flushed, and means nothing to the next
+//!   controller, but that it moves.
 //! * `sealed` is set, with `fold` advanced and another branch slot, while the header is marked, and cleared in
 //!   the step that makes the sealed delta verified state, while `sequence` is odd: who has seen an even
 //!   sequence behind that step sees that nothing is sealed any more.

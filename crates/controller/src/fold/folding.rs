@@ -26,8 +26,9 @@ use crate::space::number_set::NumberSet;
 use crate::state::apply;
 use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
-use arck_core_state::branch::BRANCH_SIZE;
+use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
+use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
@@ -283,12 +284,18 @@ impl Folding<'_> {
             self.folds.meter.add(begun, |m| &mut m.verify);
             let state = &self.sessions.state;
             // What loses its last name comes along for the names that its delta tells of. Whoever gives a file one after
-            // this is asked before it is freed, as any other owner is ([`super::orphans`]).
+            // this is asked before it is freed, as any other owner is ([`super::orphans`]). What else a delta tells of a
+            // file that has none is of use to nobody but who has it open, and is folded when he asks.
+            let names_something = |branch: StoredBranch| branch.partners.iter().any(|&by| by != 0);
             let says_something = |number| {
                 let header = state.header_copy(number);
-                header.is_some_and(|header| {
-                    header.file_kind == Some(FileKind::Directory)
-                        || session.has_branch(number, &header)
+                header.is_some_and(|header| match (header.kind, header.file_kind) {
+                    (_, Some(FileKind::Directory)) => true,
+                    (HeaderKind::Alive, _) => {
+                        let branch = session.branch(number, &header);
+                        branch.is_some_and(names_something)
+                    }
+                    _ => session.has_branch(number, &header),
                 })
             };
             let is_new = |set: &NumberSet, number| {

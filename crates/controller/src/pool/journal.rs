@@ -49,8 +49,8 @@ pub fn memory(target: Target, pool: &Pool) -> SharedBytes<'_> {
 
 /// Stores what an entry says, in the order that operations and readers rely on: sequence
 /// words become odd, everything but fold numbers and owners is stored, sequence words become
-/// even, then each header's fold number and after it its owner. The change clock moves before sequence words become even,
-/// and at the end. What is out of range, which is in no valid entry, is left out. Flushes nothing.
+/// even, then each header's fold number and after it its owner. The change clock becomes odd before sequence words become
+/// even, and even at the end. What is out of range, which is in no valid entry, is left out. Flushes nothing.
 pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()) {
     let numbers = redo.sequenced();
     let headers = || numbers.iter().filter_map(|&number| pool.header(number));
@@ -99,10 +99,11 @@ pub fn store(redo: &Redo, pool: &Pool, _standing: &Standing, half: impl FnOnce()
         }
     }
     half();
-    // This thread alone moves it. Nothing is recorded: it means nothing after a failure.
+    // This thread alone moves it. Nothing is recorded: it means nothing after a failure. Odd already only if a controller
+    // died here.
     let clock = pool.change_clock();
     clock.store(
-        clock.load(Ordering::Relaxed).wrapping_add(1),
+        clock.load(Ordering::Relaxed).wrapping_add(1) | 1,
         Ordering::Release,
     );
     fence(Ordering::SeqCst);

@@ -12,7 +12,8 @@
 //! Who changes few names in each of many directories has as much to fold. So a directory with a tail waits in a ring, and
 //! when the session has [`ALL_AHEAD`] pages of names, those that wait longest are folded together. Their owner may not come
 //! back to them: when that is answered their views are brought up to date ([`Need::Refresh`]), which gives their pages
-//! back.
+//! back. Where a tree is being removed that comes sooner ([`REMOVED_AHEAD`], [`REMOVED_NEXT`]): those that are gone are
+//! folded with the directory that held them, and with each other.
 //!
 //! # Invariants
 //! * One request is under way at a time: see [`changing::ahead`](crate::changing). The ring and what was asked about are
@@ -24,7 +25,7 @@ use crate::session::Session;
 use crate::state::views::WAITING;
 use crate::views::locks::InShard;
 use crate::views::refresh::known_in;
-use crate::views::{Directory, Shard, Views};
+use crate::views::{CachedInode, Directory, Shard, Views, flag};
 use arck_core_state::InodeNumber;
 use arck_protocol::message::INODES_MAX;
 use arck_protocol::wait::{now, sleep};
@@ -47,6 +48,13 @@ const LARGE: u32 = if cfg!(debug_assertions) {
 };
 /// Pages of names, of the whole session's, with which directories are folded that wait for it.
 const ALL_AHEAD: u32 = if cfg!(debug_assertions) { 96 } else { 512 };
+/// Pages on which names only go, in a tree that is being removed, with which that is folded: what was removed with one of
+/// its directories is one step of a fold, and the directory that holds them is marked while that is copied.
+const REMOVED_AHEAD: u64 = ALL_AHEAD as u64 / 4;
+/// The same once that is being folded: who removes less than the above has it folded later, together with what else he does.
+const REMOVED_NEXT: u64 = ALL_AHEAD as u64 / 8;
+/// Nanoseconds after such a fold was asked for in which the removal of the tree is taken to go on.
+const REMOVING: u64 = 100_000_000;
 /// Pages in use, of whatever kind, from which on all views are brought up to date whose deltas were folded.
 const ALL_REFRESHED: u64 = 2 * ALL_AHEAD as u64;
 /// From so many on at the latest.
@@ -166,17 +174,44 @@ impl Context<'_> {
         self.is_folding_ahead() && now() >= self.views.paced.load(Ordering::Relaxed)
     }
 
-    /// A shard has got so many pages more: asks for a fold, if it is time.
+    /// A shard has got so many pages more, for names that are added or only go: asks for a fold, if it is time.
     #[inline]
-    pub(super) fn fold_ahead(&self, directory: Directory, own: &InShard, added: u32) {
+    pub(super) fn fold_ahead(&self, directory: Directory, own: &InShard, added: u32, adds: bool) {
         self.views.has_tail_pages(added);
+        if !adds {
+            self.views
+                .removed_pages
+                .fetch_add(added.into(), Ordering::Relaxed);
+        }
         let pages = own.shard.pages();
         let enough = AHEAD / (own.apart * self.weight(directory));
         if pages >= enough && pages.is_multiple_of(AHEAD / 8) {
             self.ask_ahead(Some(directory));
-        } else if self.views.tail_pages() >= ALL_AHEAD && !self.is_folding_ahead() {
+        } else if (self.views.tail_pages() >= ALL_AHEAD || self.has_removed_much(directory))
+            && !self.is_folding_ahead()
+        {
             self.ask_ahead(None);
         }
+    }
+
+    /// Whether so much of a tree was removed, in this directory last, that it is time for a fold.
+    fn has_removed_much(&self, directory: Directory) -> bool {
+        let views = self.views;
+        let pages = views.removed_pages.load(Ordering::Relaxed);
+        if pages < REMOVED_NEXT || !self.is_removed_with_others(directory) {
+            return false;
+        }
+        let goes_on = now() < views.removing.load(Ordering::Relaxed);
+        pages >= if goes_on { REMOVED_NEXT } else { REMOVED_AHEAD }
+    }
+
+    /// Whether directories are being removed from this one, or from the one that holds it.
+    fn is_removed_with_others(&self, directory: Directory) -> bool {
+        let inodes = self.views.inodes.load(Ordering::Acquire);
+        let holder = directory.inode().holder.load(Ordering::Relaxed);
+        let holder = known_in(self.session, inodes, holder);
+        let is_removed_from = |inode: &CachedInode| inode.has(flag::REMOVING);
+        is_removed_from(directory.inode()) || holder.is_some_and(is_removed_from)
     }
 
     /// How many times as long as elsewhere the fold of a page takes: so much earlier it is asked for, and paused.
@@ -207,7 +242,13 @@ impl Context<'_> {
                 into[0] = directory.number();
                 1
             }
-            None => self.take_waiting(into),
+            None => {
+                if self.views.removed_pages.swap(0, Ordering::Relaxed) >= REMOVED_NEXT {
+                    let until = now() + REMOVING;
+                    self.views.removing.store(until, Ordering::Relaxed);
+                }
+                self.take_waiting(into)
+            }
         });
     }
 

@@ -91,7 +91,7 @@ impl Context<'_> {
         }
         shard.set_tail(tail, u32::from(fresh.is_some()));
         if fresh.is_some() {
-            self.fold_ahead(directory, &own, 1);
+            self.fold_ahead(directory, &own, 1, adds);
         }
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((stored, stamp.stored));

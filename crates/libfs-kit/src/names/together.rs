@@ -224,7 +224,7 @@ impl Context<'_> {
             self.waits_to_be_folded(directory);
         }
         shard.set_tail(tail, pages.len() as u32);
-        self.fold_ahead(directory, &own, pages.len() as u32);
+        self.fold_ahead(directory, &own, pages.len() as u32, true);
         shard.set_only_removes(false);
         let stamp = self.stamp(directory.inode(), &branch, time)?;
         let (committed, stamped) = branch.fence((linked.stored, stamp.stored));

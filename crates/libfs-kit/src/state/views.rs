@@ -60,6 +60,11 @@ region_shared! {
         pub(crate) ahead_lock: Lock,
         /// Until when nobody pauses for it once more: nanoseconds of CLOCK_MONOTONIC, a hint.
         pub(crate) paced: AtomicU64,
+        /// Pages of tails on which names only go, since directories that wait were asked about: a hint.
+        pub(crate) removed_pages: AtomicU64,
+        /// Until when the removal of a tree, of which something is folded ahead, is taken to go on: nanoseconds of
+        /// CLOCK_MONOTONIC, a hint.
+        pub(crate) removing: AtomicU64,
         /// The change clock when the directories were looked at for a cut last, all of them, and it came to be. 0: they were
         /// not yet.
         pub(crate) cut_at: AtomicU64,
@@ -141,6 +146,8 @@ impl Views {
             number.store(0, Ordering::Relaxed);
         }
         self.paced.store(0, Ordering::Relaxed);
+        self.removed_pages.store(0, Ordering::Relaxed);
+        self.removing.store(0, Ordering::Relaxed);
         self.cut_at.store(0, Ordering::Relaxed);
         self.refreshed_at.store(0, Ordering::Relaxed);
         self.asked

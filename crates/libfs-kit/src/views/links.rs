@@ -19,6 +19,9 @@
 //! * A cut that came to be is one for as long as the change clock stands as it did before the directories were looked at:
 //!   nothing has been folded since. So they are looked at once a change of the controller's, however many there are and
 //!   however many inodes are brought up to date.
+//! * A directory that is marked has been folded, or not, by the time at which its fold number is stored. Where the clock was
+//!   even before that was looked at, nobody has seen more of that fold than the number says: its part stays in, and
+//!   nobody waits until the fold is over.
 //!
 //! So a count is right if, after both of its parts were read, `counts` is even and as before, and
 //! the header's sequence that of the view: it is the count of the cut, or a later one with what
@@ -113,7 +116,7 @@ impl Viewing<'_> {
             let counts = &self.views.counts;
             let before = counts.load(Ordering::SeqCst);
             let clock = self.session.change_clock().load(Ordering::SeqCst);
-            if !self.refresh_changed()? {
+            if !self.refresh_changed(clock)? {
                 continue;
             }
             // If this was a cut, what has been taken out since belongs to another.
@@ -130,8 +133,8 @@ impl Viewing<'_> {
     }
 
     /// Brings the views of all directories up to date whose deltas were folded; true if none had
-    /// parts of counts then. Under `counts_lock`.
-    fn refresh_changed(&self) -> Attempt<bool> {
+    /// parts of counts then. `clock`: the change clock before this. Under `counts_lock`.
+    fn refresh_changed(&self, clock: u64) -> Attempt<bool> {
         let mut at = {
             let _locked = self.views.changed_lock.lock(self.slot().holder());
             self.views.changed_first.swap(LAST, Ordering::AcqRel)
@@ -141,7 +144,7 @@ impl Viewing<'_> {
             let directory = self.cached(at)?;
             at = directory.directory.changed_next.swap(0, Ordering::AcqRel);
             if let Ok(none) = outcome {
-                outcome = self.refresh_one(directory).map(|had| none && !had);
+                outcome = self.refresh_one(directory, clock).map(|had| none && !had);
             }
             if self.has_deltas(directory) {
                 self.note_dirty(directory);
@@ -151,13 +154,18 @@ impl Viewing<'_> {
     }
 
     /// Brings one up to date if it has been folded; true if it had parts of counts then.
-    fn refresh_one(&self, directory: &'static CachedInode) -> Attempt<bool> {
+    fn refresh_one(&self, directory: &'static CachedInode, clock: u64) -> Attempt<bool> {
         let header = self.header(directory.number())?;
-        let expected = directory.expected();
-        let refused = header.ownership();
-        let unfolded = refused.is_refused()
-            && !refused.is_marked()
-            && ownership::owner(self.session, header) == Owner::Us(expected);
+        let (expected, ownership) = (directory.expected(), header.ownership());
+        let unfolded = match (ownership.is_refused(), ownership.is_marked()) {
+            (true, false) => ownership::owner(self.session, header) == Owner::Us(expected),
+            (false, true) => {
+                clock.is_multiple_of(2)
+                    && ownership.bare() == expected.ownership
+                    && header.fold() == expected.fold
+            }
+            _ => false,
+        };
         if !self.is_behind(directory, header)
             || unfolded && !self.has_sealed_no_more(directory, header)
         {
