@@ -24,21 +24,23 @@ use arck_core_state::record::effect;
 ///   they have new names, without which they would die in this fold.
 ///
 /// Only inodes that `session` owns now are named. Inodes that have no branch are named again at
-/// every call: the controller is done when all that is named is in its set already, or is a file without a delta.
+/// every call: the controller is done when all that is named is in its set already, or is a file whose delta names nothing.
 pub fn closure(
     deltas: &[CopiedDelta],
     state: &impl VerifiedState,
     session: SessionNumber,
 ) -> Vec<InodeNumber> {
-    closure_with(deltas, state, session, &mut Places::default())
+    closure_with(deltas, state, session, &mut Places::default(), |_| true)
 }
 
-/// As [`closure`]; `places` are those of the names that it has looked up.
+/// As [`closure`]; `places` are those of the names that it has looked up, and `comes` says which of those that lose their
+/// last verified name have to: directories, and what may have another one.
 pub fn closure_with(
     deltas: &[CopiedDelta],
     state: &impl VerifiedState,
     session: SessionNumber,
     places: &mut Places,
+    comes: impl Fn(InodeNumber) -> bool,
 ) -> Vec<InodeNumber> {
     let mut wanted: Vec<InodeNumber> = Vec::new();
     for delta in deltas {
@@ -48,7 +50,7 @@ pub fn closure_with(
         }
     }
     let last = lose_their_last_name(deltas, state, &mut wanted, places);
-    wanted.extend(last);
+    wanted.extend(last.into_iter().filter(|&number| comes(number)));
     wanted.sort_unstable();
     wanted.dedup();
     let mut known: Vec<InodeNumber> = deltas.iter().map(|delta| delta.inode).collect();

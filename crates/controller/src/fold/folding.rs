@@ -28,13 +28,12 @@ use crate::state::change::{Change, Weight};
 use crate::state::marks::{heavy_barrier, unmark};
 use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::header::HeaderKind;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, cast};
 use arck_pm::record::stored;
 use arck_protocol::operation::mark;
 use arck_verifier::{
-    Changes, CopiedDelta, PageBudget, Places, SetMember, Violation, closure, closure_with,
-    copy_delta, verify_with,
+    Changes, CopiedDelta, PageBudget, Places, SetMember, Violation, closure_with, copy_delta,
+    verify_with,
 };
 use rustix::io::Errno;
 
@@ -271,31 +270,29 @@ impl Folding<'_> {
             let bytes = (fresh.len() * BRANCH_SIZE) as u64 + read as u64 * PAGE_SIZE;
             self.folds.meter.totals.bytes_copied += bytes;
             let begun = self.folds.meter.add(waited, |m| &mut m.copy);
-            // What must come along follows from the deltas.
+            // What must come along follows from the deltas: of what loses its last name, what its own delta gives others.
+            // Whoever gives a file one after this is asked before it is freed, as any other owner is
+            // ([`super::orphans`]). What else a delta tells of a file that has none is of use to nobody but who has it
+            // open, and is folded when he asks.
+            let state = &self.sessions.state;
+            let names_something = |branch: StoredBranch| branch.partners.iter().any(|&by| by != 0);
+            let comes = |number| {
+                let header = state.header_copy(number);
+                header.is_some_and(|header| {
+                    header.file_kind == Some(FileKind::Directory)
+                        || session.branch(number, &header).is_some_and(names_something)
+                })
+            };
             let mut more = match copied.deltas.len() {
                 same if same == before => Vec::new(),
-                _ => closure_with(
-                    &copied.deltas,
-                    &self.sessions.state,
-                    owner,
-                    &mut copied.places,
-                ),
+                _ => closure_with(&copied.deltas, state, owner, &mut copied.places, comes),
             };
             self.folds.meter.add(begun, |m| &mut m.verify);
-            let state = &self.sessions.state;
-            // What loses its last name comes along for the names that its delta tells of. Whoever gives a file one after
-            // this is asked before it is freed, as any other owner is ([`super::orphans`]). What else a delta tells of a
-            // file that has none is of use to nobody but who has it open, and is folded when he asks.
-            let names_something = |branch: StoredBranch| branch.partners.iter().any(|&by| by != 0);
             let says_something = |number| {
                 let header = state.header_copy(number);
-                header.is_some_and(|header| match (header.kind, header.file_kind) {
-                    (_, Some(FileKind::Directory)) => true,
-                    (HeaderKind::Alive, _) => {
-                        let branch = session.branch(number, &header);
-                        branch.is_some_and(names_something)
-                    }
-                    _ => session.has_branch(number, &header),
+                header.is_some_and(|header| {
+                    header.file_kind == Some(FileKind::Directory)
+                        || session.has_branch(number, &header)
                 })
             };
             let is_new = |set: &NumberSet, number| {
@@ -322,14 +319,14 @@ impl Folding<'_> {
                 let seen: Vec<CopiedDelta> = more
                     .iter()
                     .filter_map(|&number| {
-                        let header = self.sessions.state.delta_to_fold(number)?;
+                        let header = state.delta_to_fold(number)?;
                         copy_delta(&mut reader, number, &header, &mut seen_budget).ok()?
                     })
                     .collect();
                 if seen.is_empty() {
                     break;
                 }
-                more = closure(&seen, &self.sessions.state, owner);
+                more = closure_with(&seen, state, owner, &mut Places::default(), comes);
                 more.retain(|&number| is_new(&copied.set, number));
             }
         }
