@@ -273,14 +273,16 @@ impl Folding<'_> {
             // What must come along follows from the deltas: of what loses its last name, what its own delta gives others.
             // Whoever gives a file one after this is asked before it is freed, as any other owner is
             // ([`super::orphans`]). What else a delta tells of a file that has none is of use to nobody but who has it
-            // open, and is folded when he asks.
+            // open, and is folded when he asks. What is sealed is folded alone: where its owner has named something
+            // since, more may have been done that it knows nothing of.
             let state = &self.sessions.state;
+            let may_name = session.sealed.is_empty();
             let names_something = |branch: StoredBranch| branch.partners.iter().any(|&by| by != 0);
             let comes = |number| {
                 let header = state.header_copy(number);
                 header.is_some_and(|header| {
                     header.file_kind == Some(FileKind::Directory)
-                        || session.branch(number, &header).is_some_and(names_something)
+                        || may_name && session.branch(number, &header).is_some_and(names_something)
                 })
             };
             let mut more = match copied.deltas.len() {
