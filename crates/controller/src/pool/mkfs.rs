@@ -248,6 +248,7 @@ fn clear(path: &Path, directory: &OwnedFd, force: bool) -> Result<()> {
         layout::SEGMENT_TABLE,
         layout::SESSION_TABLE,
         layout::JOURNAL,
+        crate::pool::names::SOCKET_BINDING,
         crate::pool::names::VIOLATIONS_LOG,
         crate::pool::names::VIOLATIONS_LOG_OLD,
         layout::REPAIR_REPORT,

@@ -21,5 +21,8 @@ pub const SOCKETS: &str = "sockets";
 /// Directory in which they are bound.
 pub const SOCKETS_BINDING: &str = "sockets-binding";
 
+/// The controller's socket before all may connect who are to.
+pub const SOCKET_BINDING: &str = "socket-binding";
+
 /// Directory of what programs watch in place of inodes.
 pub const WATCHED: &str = "watched";

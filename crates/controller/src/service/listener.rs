@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::pool::files::Pool;
-use crate::pool::names::{ASIDE, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD};
+use crate::pool::names::{ASIDE, SOCKET_BINDING, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD};
 use arck_core_state::{cast, layout};
 use arck_verifier::Credentials;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -35,13 +35,13 @@ fn close(directory: &OwnedFd, name: &str, mode: Mode) -> std::result::Result<(),
     }
 }
 
-/// Lets all users connect, or no others any more.
+/// Lets all users connect to what is being bound, or no others any more.
 fn share(pool: &Pool, shared: bool) -> std::result::Result<(), Errno> {
     let directory = pool.directory();
     let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o777);
     if shared {
         let everybody = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
-        rustix::fs::chmodat(directory, layout::SOCKET, everybody, AtFlags::empty())?;
+        rustix::fs::chmodat(directory, SOCKET_BINDING, everybody, AtFlags::empty())?;
         for folder in [layout::SEGMENTS, layout::ARENAS, ASIDE] {
             close(directory, folder, Mode::RWXU)?;
         }
@@ -58,10 +58,11 @@ fn share(pool: &Pool, shared: bool) -> std::result::Result<(), Errno> {
 }
 
 /// Binds the pool's socket; through /proc, since an address holds few bytes of path. `shared`:
-/// all users may connect.
+/// all users may connect. It has another name until they may: who waits for this controller would be told that he may
+/// not, and give up his session.
 pub fn bind_socket(pool: &Pool, shared: bool) -> Result<OwnedFd> {
     let context = |operation| Error::system(pool.path().join(layout::SOCKET), operation);
-    match rustix::fs::unlinkat(pool.directory(), layout::SOCKET, AtFlags::empty()) {
+    match rustix::fs::unlinkat(pool.directory(), SOCKET_BINDING, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(context("unlink")(errno)),
     }
@@ -75,7 +76,7 @@ pub fn bind_socket(pool: &Pool, shared: bool) -> Result<OwnedFd> {
     let path = format!(
         "/proc/self/fd/{}/{}",
         pool.directory().as_raw_fd(),
-        layout::SOCKET
+        SOCKET_BINDING
     );
     let address = SocketAddrUnix::new(path).map_err(context("bind"))?;
     // Before anybody connects: a connection has it from here.
@@ -83,6 +84,9 @@ pub fn bind_socket(pool: &Pool, shared: bool) -> Result<OwnedFd> {
     bind(&listener, &address).map_err(context("bind"))?;
     listen(&listener, 128).map_err(context("listen"))?;
     share(pool, shared).map_err(context("chmod"))?;
+    let directory = pool.directory();
+    rustix::fs::renameat(directory, SOCKET_BINDING, directory, layout::SOCKET)
+        .map_err(context("rename"))?;
     Ok(listener)
 }
 
@@ -281,6 +285,8 @@ pub fn peer(socket: BorrowedFd<'_>) -> std::result::Result<Credentials, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TestCore;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_map_is_whole_that_leaves_nobody_out() {
@@ -293,5 +299,36 @@ mod tests {
         ] {
             assert_eq!(is_whole(map), expected, "{map}");
         }
+    }
+
+    /// # Regression
+    /// All might connect a moment after the socket was there: programs that were waiting for a controller in the place of
+    /// one that had been killed gave up their sessions, and lost what they had in hand.
+    #[test]
+    fn whoever_finds_the_socket_may_connect() {
+        const ROUNDS: usize = 500;
+        let test = TestCore::new();
+        let pool = &test.core.sessions.state.pool;
+        let path = pool.path().join(layout::SOCKET);
+        let is_over = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut found = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    if let Ok(socket) = rustix::fs::stat(&path) {
+                        assert_eq!(socket.st_mode & 0o777, 0o666);
+                        found += 1;
+                    }
+                }
+                found
+            });
+            for _ in 0..ROUNDS {
+                drop(bind_socket(pool, true).expect("bound"));
+                rustix::fs::unlink(&path).expect("there");
+            }
+            is_over.store(true, Ordering::Relaxed);
+            looking.join().expect("a look")
+        });
+        assert!(found > 0, "it was never there");
     }
 }
