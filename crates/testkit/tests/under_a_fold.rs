@@ -34,7 +34,7 @@ fn links(session: &FileSystem, path: &str) -> u32 {
     let found = session.stat(At::Root, path.as_bytes(), 0);
     found
         .unwrap_or_else(|error| panic!("{path}: {error:?}"))
-        .links as u32
+        .links
 }
 
 fn wait(what: &str, is_so: impl Fn() -> bool) {
@@ -68,7 +68,9 @@ fn a_count_of_links_does_not_wait_for_a_fold_of_other_directories() {
     let pool = TestPool::with_options(POOL, options);
     let one = pool.session();
     let engine = Engine::new(one.session(), &Alone);
-    ["one", "other", "third"].map(|name| mkdir(&one, name));
+    for name in ["one", "other", "third"] {
+        mkdir(&one, name);
+    }
     one.put("one/file", b"").expect("put");
     one.fold(false).expect("a fold");
     let other = one.stat(At::Root, b"other", 0).expect("there");
