@@ -1,9 +1,6 @@
 //! Two threads of one session at the same names and descriptions: what one does in one step is
 //! never seen half done by the other, and no error is told that a kernel would not tell.
 
-use arck_controller::Options;
-use arck_core_state::InodeNumber;
-use arck_libfs_kit::engine::{Alone, Engine, Way};
 use arck_testkit::{Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem};
 use std::cell::Cell;
@@ -117,68 +114,6 @@ fn a_name_that_is_replaced_is_there_all_the_time() {
             rename(&one, b"new", b"name").expect("renamed");
         },
     );
-    assert_eq!(pool.violations(), "");
-}
-
-/// A file without a name is closed for the last time while a fold of all has it marked: its branch could not be ended
-/// then, and nobody came back to it before the session ended. So its number and all that it held stayed in use.
-#[test]
-fn what_is_closed_under_a_fold_is_used_again() {
-    const FEW: usize = 10;
-    let pool = TestPool::with_options(
-        POOL,
-        Options {
-            patience: PATIENCE,
-            ..Options::default()
-        },
-    );
-    let one = pool.session();
-    let engine = Engine::new(one.session(), &Alone);
-    let content = vec![7; 40_000];
-    make(&one, b"first");
-    let used = || {
-        engine.fold_all().expect("a fold");
-        one.session().state().arena.used()
-    };
-    let before = used();
-    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            std::thread::yield_now();
-        }
-    };
-    for _ in 0..FEW {
-        one.put("name", &content).expect("put");
-        let handle = one.open_at_root("name", libc::O_RDONLY).expect("there");
-        one.unlink(At::Root, b"name", 0).expect("unlinked");
-        let number = one.stat_handle(handle).expect("stat").inode as InodeNumber;
-        let header = one.session().header(number).expect("a header");
-        let (is_inside, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            let _tells = TellPanic(&is_over);
-            // The fold has its marks for as long as this one is inside an operation.
-            scope.spawn(|| {
-                let stays: Result<(), Errno> = engine.run(Way::Names, |context| {
-                    let root = context.directory_at(b"", None)?;
-                    context.expect_own(root.inode())?;
-                    context.begin_change(&root)?;
-                    is_inside.store(true, Ordering::Relaxed);
-                    wait("the other's end", &|| is_over.load(Ordering::Relaxed));
-                    Ok(())
-                });
-                assert_eq!(stays, Ok(()));
-            });
-            wait("an operation", &|| is_inside.load(Ordering::Relaxed));
-            scope.spawn(|| one.fold(false).expect("a fold"));
-            wait("a mark", &|| header.ownership().is_marked());
-            one.close(handle);
-            assert!(header.ownership().is_marked(), "the fold was over");
-            is_over.store(true, Ordering::Relaxed);
-        });
-    }
-    let after = used();
-    assert!(after < before + FEW as u64 / 2, "{after} pages of {before}");
     assert_eq!(pool.violations(), "");
 }
 
