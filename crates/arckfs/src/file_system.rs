@@ -35,6 +35,7 @@ use arck_libfs_kit::format::{FileKind, InodeNumber, ROOT_INODE};
 use arck_libfs_kit::messages::{InodeList, Request};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::session::SessionOptions;
+use arck_libfs_kit::views::byte_locks::Purpose;
 use arck_libfs_kit::views::open::Listed;
 use arck_libfs_kit::views::{CachedInode, Directory, File, flag};
 use arck_libfs_kit::{Session, ownership};
@@ -500,6 +501,13 @@ impl FileSystem {
         let number = self.stat(at, path, libc::AT_SYMLINK_NOFOLLOW)?.inode as InodeNumber;
         let header = self.engine.session.header(number).ok_or(Errno::STALE)?;
         Ok(header.ownership().session() == self.engine.session.number())
+    }
+
+    /// What the stripes of a file are for, if it has some, without following a last symbolic link; for diagnosis and tests.
+    pub fn stripes_are_for(&self, at: At, path: &[u8]) -> Result<Option<Purpose>, Failure> {
+        self.on_path(at, path, libc::AT_SYMLINK_NOFOLLOW, |context, inode| {
+            Ok(context.stripes_are_for(inode))
+        })
     }
 
     /// How many directories and files of the session have been given stripes, because threads waited

@@ -25,6 +25,7 @@
 //! then stocks of the kit; then the region's own.
 
 mod admission;
+pub mod byte_locks;
 pub mod ended;
 pub mod entries;
 pub mod exclusive;

@@ -11,6 +11,7 @@ pub mod harness;
 pub mod history;
 pub mod locks;
 mod random;
+pub mod striped;
 mod text;
 pub mod under_test;
 

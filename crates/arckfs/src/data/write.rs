@@ -82,7 +82,7 @@ impl Data<'_> {
         {
             return self.write_locked(file, data, position, in_parts, limit);
         }
-        let _locked = self.lock_to_write(file.inode(), end);
+        let _locked = self.lock_to_write(file.inode(), length, end);
         self.write_locked(file, data, position, in_parts, limit)
     }
 

@@ -60,6 +60,22 @@ impl ReadWriteLock {
         ReadGuard { lock: self }
     }
 
+    /// As [`read`](Self::read); and whether others read at the same moment, so that the lock's line goes from one
+    /// processor to the other.
+    pub fn read_in_company(&self) -> (ReadGuard<'_>, bool) {
+        let seen = self.word.load(Ordering::Relaxed);
+        let Some(new) = Self::with_reader(seen) else {
+            return (self.read(), false);
+        };
+        let exchanged = self
+            .word
+            .compare_exchange(seen, new, Ordering::Acquire, Ordering::Relaxed);
+        match exchanged {
+            Ok(_) => (ReadGuard { lock: self }, seen & READERS != 0),
+            Err(now) => (self.read(), now & WRITER == 0),
+        }
+    }
+
     /// Takes the lock for reading if no writer has it or waits for it; never sleeps.
     pub fn try_read(&self) -> Option<ReadGuard<'_>> {
         self.attempt(&Self::with_reader)

@@ -109,7 +109,8 @@ region_shared! {
         pub overlay_first: AtomicOffset<OverlayEntry>,
         /// Names more than the verified directory has; fewer wrap.
         pub entries: AtomicU32,
-        /// How often a thread waited for the directory, before it was striped.
+        /// How often threads waited for the inode, or read the file at the same moment, before it was striped; or waited to
+        /// overwrite bytes of it, where its stripes are for threads.
         pub waited: AtomicU32,
     }
 
@@ -186,6 +187,11 @@ pub mod flag {
     pub const REMOVING: u32 = 512;
     /// A program may have stored to its pages through maps, which the LibFS has not flushed.
     pub const STORED: u32 = 2048;
+    /// Of a file that is striped: each stripe is for some threads, not for bytes; see
+    /// [`locks`](crate::views::locks). Changes under the lock of the whole inode.
+    pub const BY_THREAD: u32 = 4096;
+    /// The same: a stripe is for every eighth page, not for larger pieces. Changes under the same.
+    pub const BY_PAGE: u32 = 8192;
 }
 
 /// In [`CachedInode::flags`]: the bits from here on are the LibFS's own.

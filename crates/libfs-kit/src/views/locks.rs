@@ -1,5 +1,4 @@
-//! Stripes and shards: how threads change the names of one directory, or the bytes of one file, at
-//! the same time.
+//! Stripes and shards: how threads change the names of one directory at the same time.
 //!
 //! A directory begins with one stripe and one shard, in its cached inode, protected by the inode's
 //! lock. Once threads have waited for that lock a few times it is *striped*: it gets [`STRIPES`]
@@ -10,10 +9,7 @@
 //! and those of its stripes if it has some. (ScaleFS and ArckFS lock stripes too; theirs are there
 //! from the beginning. A directory that one thread uses would pay for them.)
 //!
-//! A file is striped when threads have waited to overwrite bytes of it. A stripe then is the lock of
-//! every [`STRIPES`]th piece of [`PIECE`] bytes (the range locks of OdinFS and ArckFS, as many as
-//! two threads need): it is held to read, or to overwrite in place, what lies there. All that
-//! changes size, pages or index takes the whole.
+//! Files have stripes, too, for what [`byte_locks`](crate::views::byte_locks) says.
 //!
 //! # Invariants
 //! * Stripes are made under the whole inode's lock, and stay as long as the cached inode.
@@ -32,7 +28,8 @@ pub use crate::attempt::whole::Whole;
 use crate::attempt::whole::{AllStripes, lock_whole, striped, with_stripes};
 use crate::delta::Tail;
 use crate::need::{Attempt, Need};
-use crate::region::{LockGuard, Offset, ReadGuard, WriteGuard};
+use crate::region::{LockGuard, Offset, WriteGuard};
+use crate::views::byte_locks::{PIECE, Purpose};
 use crate::views::{
     CachedInode, Directory, PAGES_SHIFT, REMOVES, STRIPES, Shard, Stripe, Striped, Viewing, begun,
 };
@@ -41,23 +38,11 @@ use std::sync::atomic::Ordering;
 
 /// How often threads wait for an inode before it is striped.
 const WAITS: u32 = 8;
-/// Bytes of a file that have one stripe.
-const PIECE: u64 = 64 << 10;
 
 /// What an operation has locked of one inode.
 pub enum Locked {
     Stripe { _lock: WriteGuard<'static> },
     Whole { _lock: Whole },
-}
-
-/// What of a file is locked to be read.
-pub enum Reading {
-    Bytes {
-        _locks: [Option<ReadGuard<'static>>; STRIPES],
-    },
-    Whole {
-        _lock: ReadGuard<'static>,
-    },
 }
 
 /// What an operation has to lock of an inode: a stripe, or all of it.
@@ -105,16 +90,19 @@ pub struct InShard {
     _lock: Option<LockGuard<'static>>,
 }
 
-/// Whether the bytes `[at, at + length)` have to do with a stripe; `length` > 0.
-fn has_bytes(place: usize, at: u64, length: u64) -> bool {
-    let (first, last) = (at / PIECE, (at + length - 1) / PIECE);
-    let behind = (place as u64).wrapping_sub(first) % STRIPES as u64;
-    behind <= last - first
+/// Counts that threads were in each other's way; whether that makes it often enough. Exact under the whole inode's lock;
+/// else some may be missed.
+pub(super) fn count_wait(inode: &CachedInode) -> bool {
+    let waited = inode.shard.waited.load(Ordering::Relaxed) + 1;
+    let is_enough = waited >= WAITS;
+    let kept = if is_enough { 0 } else { waited };
+    inode.shard.waited.store(kept, Ordering::Relaxed);
+    is_enough
 }
 
 impl Viewing<'_> {
     #[inline(always)]
-    fn striped(&self, inode: &CachedInode) -> Option<&'static Striped> {
+    pub(super) fn striped(&self, inode: &CachedInode) -> Option<&'static Striped> {
         striped(self.session, inode)
     }
 
@@ -265,85 +253,27 @@ impl Viewing<'_> {
             }
         }
         let mut whole = self.lock_whole(directory.inode());
-        self.has_waited(directory.inode(), &mut whole);
+        self.has_waited(directory.inode(), &mut whole, Purpose::Bytes(PIECE));
         Locked::Whole { _lock: whole }
     }
 
     /// A thread has had to wait for an inode that it would not have to have as a whole.
-    fn has_waited(&self, inode: &'static CachedInode, whole: &mut Whole) {
-        if self.striped(inode).is_none() {
-            let waited = inode.shard.waited.load(Ordering::Relaxed) + 1;
-            inode.shard.waited.store(waited, Ordering::Relaxed);
-            if waited >= WAITS {
-                self.make_striped(inode, whole);
-            }
-        }
-    }
-
-    /// Locks bytes of a file to read them; `length` > 0. Blocks.
-    #[inline(always)]
-    pub fn lock_to_read(&self, inode: &'static CachedInode, at: u64, length: u64) -> Reading {
-        if inode.striped.load(Ordering::Acquire).is_null() {
-            let lock = inode.lock.read();
-            // It may have been striped while this thread waited.
-            if inode.striped.load(Ordering::Acquire).is_null() {
-                return Reading::Whole { _lock: lock };
-            }
-        }
-        self.lock_bytes_to_read(inode, at, length)
-    }
-
-    #[inline(never)]
-    fn lock_bytes_to_read(&self, inode: &'static CachedInode, at: u64, length: u64) -> Reading {
-        let mut locks = [const { None }; STRIPES];
-        let Some(striped) = self.striped(inode) else {
-            return Reading::Whole {
-                _lock: inode.lock.read(),
-            };
-        };
-        for (place, held) in locks.iter_mut().enumerate() {
-            if has_bytes(place, at, length) {
-                *held = Some(striped.stripe(place).lock.read());
-            }
-        }
-        Reading::Bytes { _locks: locks }
-    }
-
-    /// Locks bytes of a file that is striped, to overwrite them in place; `length` > 0. Blocks.
-    pub fn lock_bytes(
+    pub(super) fn has_waited(
         &self,
         inode: &'static CachedInode,
-        at: u64,
-        length: u64,
-    ) -> Option<[Option<WriteGuard<'static>>; STRIPES]> {
-        let striped = self.striped(inode)?;
-        let holder = self.slot().holder();
-        let mut locks = [const { None }; STRIPES];
-        for (place, held) in locks.iter_mut().enumerate() {
-            if has_bytes(place, at, length) {
-                *held = Some(striped.stripe(place).lock.write(holder));
+        whole: &mut Whole,
+        purpose: Purpose,
+    ) {
+        let is_striped = self.striped(inode).is_some();
+        if is_striped && Purpose::of(inode) != Purpose::Threads {
+            return;
+        }
+        if count_wait(inode) {
+            match is_striped {
+                true => purpose.set_for(inode),
+                false => self.make_striped(inode, whole, purpose),
             }
         }
-        Some(locks)
-    }
-
-    /// Locks a file as a whole to write to it; stripes it if threads wait for each other only to
-    /// overwrite what lies before `end`. Blocks.
-    #[inline(always)]
-    pub fn lock_to_write(&self, inode: &'static CachedInode, end: u64) -> Whole {
-        if let Some(lock) = inode.lock.try_write(self.slot().holder()) {
-            return with_stripes(self.session, self.slot().holder(), inode, lock);
-        }
-        self.wait_to_write(inode, end)
-    }
-
-    #[inline(never)]
-    fn wait_to_write(&self, inode: &'static CachedInode, end: u64) -> Whole {
-        let mut whole = self.lock_whole(inode);
-        if end <= inode.size.load(Ordering::Relaxed) {
-            self.has_waited(inode, &mut whole);
-        }
-        whole
     }
 
     /// Locks up to N parts of inodes, each once.
@@ -386,7 +316,12 @@ impl Viewing<'_> {
 
     /// Gives an inode, which is held as a whole, its stripes. Without memory nothing changes.
     #[cold]
-    fn make_striped(&self, inode: &'static CachedInode, whole: &mut Whole) {
+    pub(super) fn make_striped(
+        &self,
+        inode: &'static CachedInode,
+        whole: &mut Whole,
+        purpose: Purpose,
+    ) {
         let region = self.session.region();
         let Ok(offset) = region.allocate_zeroed::<Striped>(self.slot(), 1) else {
             return;
@@ -416,6 +351,7 @@ impl Viewing<'_> {
         first.overlay_first.store(listed, relaxed);
         let holder = self.slot().holder();
         whole.stripes = AllStripes::take(striped, |lock| Some(lock.write(holder)));
+        purpose.set_for(inode);
         inode.striped.store(offset, Ordering::Release);
         self.views.striped.fetch_add(1, Ordering::Relaxed);
     }
@@ -500,33 +436,6 @@ impl Shard {
             &self.entries,
         ] {
             field.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_has_the_stripes_of_its_pieces() {
-        let of = |at, length| -> Vec<usize> {
-            (0..STRIPES)
-                .filter(|&place| has_bytes(place, at, length))
-                .collect()
-        };
-        let cases: [(u64, u64, &[usize]); 8] = [
-            (0, 1, &[0]),
-            (PIECE - 1, 1, &[0]),
-            (PIECE - 1, 2, &[0, 1]),
-            (7 * PIECE, PIECE, &[7]),
-            (7 * PIECE, PIECE + 1, &[0, 7]),
-            (13 * PIECE, 3 * PIECE, &[5, 6, 7]),
-            (3, 8 * PIECE, &[0, 1, 2, 3, 4, 5, 6, 7]),
-            (u64::MAX - PIECE, PIECE, &[6, 7]),
-        ];
-        for (at, length, places) in cases {
-            assert_eq!(of(at, length), places, "[{at}, +{length})");
         }
     }
 }
