@@ -44,7 +44,7 @@ pub use arck_libfs_kit::memory::{
 };
 pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
 pub use arck_libfs_kit::session::{OpenedPipe, receive_pipe};
-pub use arck_libfs_kit::views::byte_locks::Purpose;
+pub use arck_libfs_kit::views::striping::Purpose;
 pub use data::size_limit;
 pub use file_system::*;
 pub use interface::*;

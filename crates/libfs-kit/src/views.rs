@@ -38,6 +38,7 @@ pub mod reading;
 pub mod refresh;
 pub mod reuse;
 pub mod sealed;
+pub mod striping;
 pub mod times;
 pub mod uncommitted;
 pub mod verified;

@@ -1,7 +1,7 @@
 //! How threads read and overwrite the bytes of one file at the same time.
 //!
 //! A file is striped when threads have waited to overwrite bytes of it. A stripe then is the lock of
-//! every [`STRIPES`]th piece of [`PIECE`] bytes (the range locks of OdinFS and ArckFS, as many as
+//! every [`STRIPES`]th piece of [`PIECE`](crate::views::striping) bytes (the range locks of OdinFS and ArckFS, as many as
 //! two threads need): it is held to read, or to overwrite in place, what lies there. All that
 //! changes size, pages or index takes the whole. Pieces are pages, where whoever waited last wrote no more than one: what
 //! threads write then may lie side by side.
@@ -12,21 +12,17 @@
 //! bytes, and stay so.
 //!
 //! # Invariants
-//! * What the stripes of a file are for ([`Purpose`]) changes under the lock of the whole inode alone, which takes all of them:
+//! * What the stripes of a file are for ([`Purpose`](crate::views::striping::Purpose)) changes under the lock of the whole inode alone, which takes all of them:
 //!   so who has a stripe, and looks then, knows.
 //! * Who reads by the inode's lock finds no stripes when he has it: else he takes those.
 //!
 //! Order of locks: as in [`locks`](super::locks).
 
-use super::locks::count_wait;
 use crate::attempt::whole::{Whole, with_stripes};
 use crate::region::{ReadGuard, WriteGuard};
-use crate::views::{CachedInode, STRIPES, Striped, Viewing, flag};
-use arck_core_state::PAGE_SIZE;
+use crate::views::striping::{Purpose, count_wait};
+use crate::views::{CachedInode, STRIPES, Striped, Viewing};
 use std::sync::atomic::Ordering;
-
-/// Bytes of a file that have one stripe.
-pub(super) const PIECE: u64 = 64 << 10;
 
 /// What of a file is locked to be read.
 pub enum Reading {
@@ -35,41 +31,6 @@ pub enum Reading {
     },
     /// All of it: by the inode's lock, or by the stripe of the thread.
     Whole { _lock: ReadGuard<'static> },
-}
-
-/// What the stripes of a file are for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    Threads,
-    /// Pieces of so many bytes.
-    Bytes(u64),
-}
-
-impl Purpose {
-    #[inline]
-    pub(super) fn of(inode: &CachedInode) -> Purpose {
-        let flags = inode.flags.load(Ordering::Acquire);
-        match flags & (flag::BY_THREAD | flag::BY_PAGE) {
-            0 => Purpose::Bytes(PIECE),
-            flag::BY_PAGE => Purpose::Bytes(PAGE_SIZE),
-            _ => Purpose::Threads,
-        }
-    }
-
-    /// What is best where threads wait for each other to overwrite so many bytes.
-    fn to_overwrite(length: u64) -> Purpose {
-        Purpose::Bytes(if length <= PAGE_SIZE {
-            PAGE_SIZE
-        } else {
-            PIECE
-        })
-    }
-
-    /// Under the lock of the whole inode.
-    pub(super) fn set_for(self, inode: &CachedInode) {
-        inode.set(flag::BY_PAGE, self == Purpose::Bytes(PAGE_SIZE));
-        inode.set(flag::BY_THREAD, self == Purpose::Threads);
-    }
 }
 
 /// Whether the bytes `[at, at + length)` have to do with a stripe that is for pieces of `piece` bytes; `length` > 0.
@@ -203,6 +164,8 @@ mod tests {
     use super::*;
     use crate::attempt::whole::AllStripes;
     use crate::region::Region;
+    use crate::views::striping::PIECE;
+    use arck_core_state::PAGE_SIZE;
 
     #[test]
     fn a_range_has_the_stripes_of_its_pieces() {
@@ -225,21 +188,6 @@ mod tests {
             for (at, length, places) in cases {
                 assert_eq!(of(at, length), places, "[{at}, +{length}) of {piece}");
             }
-        }
-    }
-
-    #[test]
-    fn a_file_has_the_purpose_that_it_was_given() {
-        let inode = CachedInode::new(7, 3);
-        assert_eq!(Purpose::of(&inode), Purpose::Bytes(PIECE));
-        let overwritten = [1, PAGE_SIZE, PAGE_SIZE + 1].map(Purpose::to_overwrite);
-        assert_eq!(
-            overwritten,
-            [PAGE_SIZE, PAGE_SIZE, PIECE].map(Purpose::Bytes)
-        );
-        for purpose in overwritten.into_iter().chain([Purpose::Threads]) {
-            purpose.set_for(&inode);
-            assert_eq!(Purpose::of(&inode), purpose);
         }
     }
 

@@ -28,16 +28,13 @@ pub use crate::attempt::whole::Whole;
 use crate::attempt::whole::{AllStripes, lock_whole, striped, with_stripes};
 use crate::delta::Tail;
 use crate::need::{Attempt, Need};
-use crate::region::{LockGuard, Offset, WriteGuard};
-use crate::views::byte_locks::{PIECE, Purpose};
+use crate::region::{LockGuard, WriteGuard};
+use crate::views::striping::Purpose;
 use crate::views::{
     CachedInode, Directory, PAGES_SHIFT, REMOVES, STRIPES, Shard, Stripe, Striped, Viewing, begun,
 };
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
-
-/// How often threads wait for an inode before it is striped.
-const WAITS: u32 = 8;
 
 /// What an operation has locked of one inode.
 pub enum Locked {
@@ -88,16 +85,6 @@ pub struct InShard {
     /// How far apart its sequence numbers are.
     pub apart: u32,
     _lock: Option<LockGuard<'static>>,
-}
-
-/// Counts that threads were in each other's way; whether that makes it often enough. Exact under the whole inode's lock;
-/// else some may be missed.
-pub(super) fn count_wait(inode: &CachedInode) -> bool {
-    let waited = inode.shard.waited.load(Ordering::Relaxed) + 1;
-    let is_enough = waited >= WAITS;
-    let kept = if is_enough { 0 } else { waited };
-    inode.shard.waited.store(kept, Ordering::Relaxed);
-    is_enough
 }
 
 impl Viewing<'_> {
@@ -253,27 +240,8 @@ impl Viewing<'_> {
             }
         }
         let mut whole = self.lock_whole(directory.inode());
-        self.has_waited(directory.inode(), &mut whole, Purpose::Bytes(PIECE));
+        self.has_waited(directory.inode(), &mut whole, Purpose::NAMES);
         Locked::Whole { _lock: whole }
-    }
-
-    /// A thread has had to wait for an inode that it would not have to have as a whole.
-    pub(super) fn has_waited(
-        &self,
-        inode: &'static CachedInode,
-        whole: &mut Whole,
-        purpose: Purpose,
-    ) {
-        let is_striped = self.striped(inode).is_some();
-        if is_striped && Purpose::of(inode) != Purpose::Threads {
-            return;
-        }
-        if count_wait(inode) {
-            match is_striped {
-                true => purpose.set_for(inode),
-                false => self.make_striped(inode, whole, purpose),
-            }
-        }
     }
 
     /// Locks up to N parts of inodes, each once.
@@ -312,48 +280,6 @@ impl Viewing<'_> {
                 return locked;
             }
         }
-    }
-
-    /// Gives an inode, which is held as a whole, its stripes. Without memory nothing changes.
-    #[cold]
-    pub(super) fn make_striped(
-        &self,
-        inode: &'static CachedInode,
-        whole: &mut Whole,
-        purpose: Purpose,
-    ) {
-        let region = self.session.region();
-        let Ok(offset) = region.allocate_zeroed::<Striped>(self.slot(), 1) else {
-            return;
-        };
-        let striped = region.get(offset);
-        let relaxed = Ordering::Relaxed;
-        for place in 0..STRIPES {
-            let names = inode.stripe.names.load(relaxed);
-            striped.stripe(place).names.store(names, relaxed);
-        }
-        let sequence = inode.shard.sequence.load(relaxed) as usize;
-        for place in 0..TAILS {
-            let base = sequence.next_multiple_of(TAILS) + place;
-            striped.shard(place).sequence.store(base as u32, relaxed);
-        }
-        // What there is goes on in shard 0; its entries say so already.
-        let (first, only) = (striped.shard(0), &inode.shard);
-        for (to, from) in [
-            (&first.tail_page, &only.tail_page),
-            (&first.tail_unit, &only.tail_unit),
-            (&first.tail_first, &only.tail_first),
-            (&first.entries, &only.entries),
-        ] {
-            to.store(from.swap(0, relaxed), relaxed);
-        }
-        let listed = only.overlay_first.swap(Offset::NULL, relaxed);
-        first.overlay_first.store(listed, relaxed);
-        let holder = self.slot().holder();
-        whole.stripes = AllStripes::take(striped, |lock| Some(lock.write(holder)));
-        purpose.set_for(inode);
-        inode.striped.store(offset, Ordering::Release);
-        self.views.striped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An inode's lock, if it is free: views are refreshed under other locks too, where waiting
