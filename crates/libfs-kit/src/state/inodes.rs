@@ -110,7 +110,7 @@ region_shared! {
         /// Names more than the verified directory has; fewer wrap.
         pub entries: AtomicU32,
         /// How often threads waited for the inode, or read the file at the same moment, before it was striped; or waited to
-        /// overwrite bytes of it, where its stripes are for threads.
+        /// overwrite bytes of it, where its stripes are for something else.
         pub waited: AtomicU32,
     }
 
@@ -187,10 +187,9 @@ pub mod flag {
     pub const REMOVING: u32 = 512;
     /// A program may have stored to its pages through maps, which the LibFS has not flushed.
     pub const STORED: u32 = 2048;
-    /// Of a file that is striped: each stripe is for some threads, not for bytes; see
-    /// [`locks`](crate::views::locks). Changes under the lock of the whole inode.
-    pub const BY_THREAD: u32 = 4096;
-    /// The same: a stripe is for every eighth page, not for larger pieces. Changes under the same.
+    /// Of a file that is striped: stripes are for pieces, or pages, of it. Neither: for threads that read. See
+    /// [`byte_locks`](crate::views::byte_locks). Both change under the lock of the whole inode.
+    pub const BY_PIECE: u32 = 4096;
     pub const BY_PAGE: u32 = 8192;
 }
 

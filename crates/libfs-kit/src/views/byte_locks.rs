@@ -1,27 +1,28 @@
 //! How threads read and overwrite the bytes of one file at the same time.
 //!
 //! A file is striped when threads have waited to overwrite bytes of it. A stripe then is the lock of
-//! every [`STRIPES`]th piece of [`PIECE`](crate::views::striping) bytes (the range locks of OdinFS and ArckFS, as many as
+//! every [`STRIPES`]th piece of so many bytes (the range locks of OdinFS and ArckFS, as many as
 //! two threads need): it is held to read, or to overwrite in place, what lies there. All that
-//! changes size, pages or index takes the whole. Pieces are pages, where whoever waited last wrote no more than one: what
-//! threads write then may lie side by side.
+//! changes size, pages or index takes the whole. Pieces are pages where those who waited wrote no more than one, since
+//! what threads write may then lie side by side; else they are larger.
 //!
-//! A file is striped *by thread* when threads have read it at the same moment: who reads takes the stripe of his
-//! thread, whatever he reads, so readers write no line that another one reads (distributed locks of readers, as in
-//! the kernel's `brlock`). All that writes takes the whole. Once threads have waited to overwrite bytes, the stripes are for
-//! bytes, and stay so.
+//! A file is striped, too, when threads have read it at the same moment: then each stripe is for some threads. Who reads
+//! takes that of his thread, whatever he reads, so readers write no line that another one reads (distributed locks of
+//! readers, as the kernel's `brlock` was). All that writes takes the whole. Once threads have waited often to overwrite
+//! bytes, for each other or for those who read, the stripes are for bytes.
 //!
 //! # Invariants
-//! * What the stripes of a file are for ([`Purpose`](crate::views::striping::Purpose)) changes under the lock of the whole inode alone, which takes all of them:
-//!   so who has a stripe, and looks then, knows.
+//! * Who has taken stripes looks once more what they are for ([`Purpose`](crate::views::striping::Purpose)).
 //! * Who reads by the inode's lock finds no stripes when he has it: else he takes those.
 //!
 //! Order of locks: as in [`locks`](super::locks).
 
-use crate::attempt::whole::{Whole, with_stripes};
+use crate::attempt::whole::{AllStripes, Whole};
 use crate::region::{ReadGuard, WriteGuard};
-use crate::views::striping::{Purpose, count_wait};
+use crate::views::striping::{Purpose, WAITS, count_wait};
 use crate::views::{CachedInode, STRIPES, Striped, Viewing};
+use arck_core_state::FileKind;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// What of a file is locked to be read.
@@ -38,6 +39,12 @@ fn has_bytes(piece: u64, place: usize, at: u64, length: u64) -> bool {
     let (first, last) = (at / piece, (at + length - 1) / piece);
     let behind = (place as u64).wrapping_sub(first) % STRIPES as u64;
     behind <= last - first
+}
+
+/// Threads have read at the same moment: whether that makes it often enough. (Symbolic links are read once.)
+#[cold]
+fn is_to_be_striped(inode: &CachedInode) -> bool {
+    inode.kind() == Some(FileKind::File) && count_wait(inode, WAITS)
 }
 
 /// Takes the stripes of a file that a thread needs to read `length` bytes at `at`. Blocks.
@@ -84,7 +91,7 @@ impl Viewing<'_> {
     fn stripe_by_thread(&self, inode: &'static CachedInode) {
         let mut whole = self.lock_whole(inode);
         if self.striped(inode).is_none() {
-            self.make_striped(inode, &mut whole, Purpose::Threads);
+            self.make_striped(inode, &mut whole);
         }
     }
 
@@ -94,7 +101,8 @@ impl Viewing<'_> {
         if inode.striped.load(Ordering::Acquire).is_null() {
             let (lock, in_company) = inode.lock.read_in_company();
             // It may have been striped while this thread waited.
-            if inode.striped.load(Ordering::Acquire).is_null() && !(in_company && count_wait(inode))
+            if inode.striped.load(Ordering::Acquire).is_null()
+                && !(in_company && is_to_be_striped(inode))
             {
                 return Reading::Whole { _lock: lock };
             }
@@ -108,10 +116,16 @@ impl Viewing<'_> {
         if inode.striped.load(Ordering::Acquire).is_null() {
             self.stripe_by_thread(inode);
         }
-        let Some(striped) = self.striped(inode) else {
-            return Reading::Whole {
-                _lock: inode.lock.read(),
-            };
+        let striped = match self.striped(inode) {
+            Some(striped) => striped,
+            // There was no memory; somebody else may have found some since.
+            None => {
+                let _lock = inode.lock.read();
+                match self.striped(inode) {
+                    Some(striped) => striped,
+                    None => return Reading::Whole { _lock },
+                }
+            }
         };
         let thread = usize::from(self.slot().holder().thread);
         read_stripes(inode, striped, thread, (at, length))
@@ -131,10 +145,21 @@ impl Viewing<'_> {
         };
         let holder = self.slot().holder();
         let mut locks = [const { None }; STRIPES];
+        let mut has_waited = false;
         for (place, held) in locks.iter_mut().enumerate() {
             if has_bytes(piece, place, at, length) {
-                *held = Some(striped.stripe(place).lock.write(holder));
+                let lock = &striped.stripe(place).lock;
+                let taken = lock.try_write(holder);
+                has_waited |= taken.is_none();
+                *held = Some(taken.unwrap_or_else(|| lock.write(holder)));
             }
+        }
+        let wanted = Purpose::to_overwrite(length);
+        if has_waited && purpose != wanted {
+            drop(locks);
+            let mut whole = self.lock_whole(inode);
+            self.has_waited_for_bytes(inode, &mut whole, wanted);
+            return None;
         }
         (Purpose::of(inode) == purpose).then_some(locks)
     }
@@ -143,26 +168,65 @@ impl Viewing<'_> {
     /// overwrite what there is. Blocks.
     #[inline(always)]
     pub fn lock_to_write(&self, inode: &'static CachedInode, length: u64, end: u64) -> Whole {
-        if let Some(lock) = inode.lock.try_write(self.slot().holder()) {
-            return with_stripes(self.session, self.slot().holder(), inode, lock);
+        let lock = inode.lock.try_write(self.slot().holder());
+        if let Some(_inode) = lock {
+            return match self.striped(inode) {
+                None => Whole {
+                    stripes: None,
+                    _inode,
+                },
+                Some(striped) => self.take_stripes_to_write((inode, _inode), striped, length, end),
+            };
         }
         self.wait_to_write(inode, length, end)
     }
 
     #[inline(never)]
-    fn wait_to_write(&self, inode: &'static CachedInode, length: u64, end: u64) -> Whole {
-        let mut whole = self.lock_whole(inode);
-        if end <= inode.size.load(Ordering::Relaxed) {
-            self.has_waited(inode, &mut whole, Purpose::to_overwrite(length));
+    fn take_stripes_to_write(
+        &self,
+        (inode, _inode): (&'static CachedInode, WriteGuard<'static>),
+        striped: &'static Striped,
+        length: u64,
+        end: u64,
+    ) -> Whole {
+        let holder = self.slot().holder();
+        let has_waited = Cell::new(false);
+        let stripes = AllStripes::take(striped, |lock| {
+            let taken = lock.try_write(holder);
+            has_waited.set(has_waited.get() || taken.is_none());
+            Some(taken.unwrap_or_else(|| lock.write(holder)))
+        });
+        let mut whole = Whole { stripes, _inode };
+        if has_waited.get() {
+            self.would_overwrite(inode, &mut whole, length, end);
         }
         whole
+    }
+
+    #[inline(never)]
+    fn wait_to_write(&self, inode: &'static CachedInode, length: u64, end: u64) -> Whole {
+        let mut whole = self.lock_whole(inode);
+        self.would_overwrite(inode, &mut whole, length, end);
+        whole
+    }
+
+    /// A thread has waited to write `length` bytes up to `end`.
+    fn would_overwrite(
+        &self,
+        inode: &'static CachedInode,
+        whole: &mut Whole,
+        length: u64,
+        end: u64,
+    ) {
+        if end <= inode.size.load(Ordering::Relaxed) {
+            self.has_waited_for_bytes(inode, whole, Purpose::to_overwrite(length));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attempt::whole::AllStripes;
     use crate::region::Region;
     use crate::views::striping::PIECE;
     use arck_core_state::PAGE_SIZE;

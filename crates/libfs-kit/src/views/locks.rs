@@ -29,7 +29,6 @@ use crate::attempt::whole::{AllStripes, lock_whole, striped, with_stripes};
 use crate::delta::Tail;
 use crate::need::{Attempt, Need};
 use crate::region::{LockGuard, WriteGuard};
-use crate::views::striping::Purpose;
 use crate::views::{
     CachedInode, Directory, PAGES_SHIFT, REMOVES, STRIPES, Shard, Stripe, Striped, Viewing, begun,
 };
@@ -240,7 +239,7 @@ impl Viewing<'_> {
             }
         }
         let mut whole = self.lock_whole(directory.inode());
-        self.has_waited(directory.inode(), &mut whole, Purpose::NAMES);
+        self.has_waited_for_name(directory.inode(), &mut whole);
         Locked::Whole { _lock: whole }
     }
 

@@ -3,7 +3,7 @@
 //! # Invariants
 //! * Stripes are made under the whole inode's lock, and stay as long as the cached inode.
 //! * What those of a file are for changes under it, too, which takes all of them: so who has a stripe, and looks then,
-//!   knows. It changes from threads to bytes at most, and stays so.
+//!   knows. A view that gets another inode to show begins with stripes for threads, if it has any.
 
 use crate::attempt::whole::{AllStripes, Whole};
 use crate::region::Offset;
@@ -12,8 +12,11 @@ use arck_core_state::PAGE_SIZE;
 use arck_core_state::branch::TAILS;
 use std::sync::atomic::Ordering;
 
-/// How often threads wait for an inode before it is striped.
-const WAITS: u32 = 8;
+/// How often threads wait for an inode, or read it at the same moment, before it is striped.
+pub(super) const WAITS: u32 = 8;
+/// How often they wait to overwrite a file before its stripes get another purpose: who writes now and then takes
+/// nothing away from those who read all the time.
+const WAITS_TO_CHANGE: u32 = 64;
 
 /// Bytes of a file that have one stripe.
 pub(super) const PIECE: u64 = 64 << 10;
@@ -27,16 +30,12 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Stripes of directories are for names, and nobody asks what for.
-    pub(super) const NAMES: Purpose = Purpose::Bytes(PIECE);
-
     #[inline]
     pub(super) fn of(inode: &CachedInode) -> Purpose {
-        let flags = inode.flags.load(Ordering::Acquire);
-        match flags & (flag::BY_THREAD | flag::BY_PAGE) {
-            0 => Purpose::Bytes(PIECE),
+        match inode.flags.load(Ordering::Acquire) & (flag::BY_PIECE | flag::BY_PAGE) {
+            0 => Purpose::Threads,
             flag::BY_PAGE => Purpose::Bytes(PAGE_SIZE),
-            _ => Purpose::Threads,
+            _ => Purpose::Bytes(PIECE),
         }
     }
 
@@ -51,49 +50,51 @@ impl Purpose {
 
     /// Under the lock of the whole inode.
     pub(super) fn set_for(self, inode: &CachedInode) {
-        inode.set(flag::BY_PAGE, self == Purpose::Bytes(PAGE_SIZE));
-        inode.set(flag::BY_THREAD, self == Purpose::Threads);
+        let flags = [(flag::BY_PAGE, PAGE_SIZE), (flag::BY_PIECE, PIECE)];
+        for (flag, piece) in flags {
+            inode.set(flag, self == Purpose::Bytes(piece));
+        }
     }
 }
 
-/// Counts that threads were in each other's way; whether that makes it often enough. Exact under the whole inode's lock;
-/// else some may be missed.
-pub(super) fn count_wait(inode: &CachedInode) -> bool {
+/// Counts that threads were in each other's way; whether that makes it so often. Exact under the whole inode's lock; else
+/// some may be missed.
+pub(super) fn count_wait(inode: &CachedInode, enough: u32) -> bool {
     let waited = inode.shard.waited.load(Ordering::Relaxed) + 1;
-    let is_enough = waited >= WAITS;
+    let is_enough = waited >= enough;
     let kept = if is_enough { 0 } else { waited };
     inode.shard.waited.store(kept, Ordering::Relaxed);
     is_enough
 }
 
 impl Viewing<'_> {
-    /// A thread has had to wait for an inode that it would not have to have as a whole.
-    pub(super) fn has_waited(
-        &self,
-        inode: &'static CachedInode,
-        whole: &mut Whole,
-        purpose: Purpose,
-    ) {
-        let is_striped = self.striped(inode).is_some();
-        if is_striped && Purpose::of(inode) != Purpose::Threads {
-            return;
-        }
-        if count_wait(inode) {
-            match is_striped {
-                true => purpose.set_for(inode),
-                false => self.make_striped(inode, whole, purpose),
-            }
+    /// A thread has had to wait for a directory of which it wanted a name.
+    pub(super) fn has_waited_for_name(&self, inode: &'static CachedInode, whole: &mut Whole) {
+        if self.striped(inode).is_none() && count_wait(inode, WAITS) {
+            self.make_striped(inode, whole);
         }
     }
 
-    /// Gives an inode, which is held as a whole, its stripes. Without memory nothing changes.
-    #[cold]
-    pub(super) fn make_striped(
+    /// A thread has had to wait to overwrite bytes of a file, whose stripes had better be for `purpose`.
+    pub(super) fn has_waited_for_bytes(
         &self,
         inode: &'static CachedInode,
         whole: &mut Whole,
         purpose: Purpose,
     ) {
+        if self.striped(inode).is_none() {
+            if count_wait(inode, WAITS) {
+                self.make_striped(inode, whole);
+                purpose.set_for(inode);
+            }
+        } else if Purpose::of(inode) != purpose && count_wait(inode, WAITS_TO_CHANGE) {
+            purpose.set_for(inode);
+        }
+    }
+
+    /// Gives an inode, which is held as a whole, its stripes: a file's are for threads. Without memory nothing changes.
+    #[cold]
+    pub(super) fn make_striped(&self, inode: &'static CachedInode, whole: &mut Whole) {
         let region = self.session.region();
         let Ok(offset) = region.allocate_zeroed::<Striped>(self.slot(), 1) else {
             return;
@@ -123,7 +124,6 @@ impl Viewing<'_> {
         first.overlay_first.store(listed, relaxed);
         let holder = self.slot().holder();
         whole.stripes = AllStripes::take(striped, |lock| Some(lock.write(holder)));
-        purpose.set_for(inode);
         inode.striped.store(offset, Ordering::Release);
         self.views.striped.fetch_add(1, Ordering::Relaxed);
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_file_has_the_purpose_that_it_was_given() {
         let inode = CachedInode::new(7, 3);
-        assert_eq!(Purpose::of(&inode), Purpose::Bytes(PIECE));
+        assert_eq!(Purpose::of(&inode), Purpose::Threads);
         let overwritten = [1, PAGE_SIZE, PAGE_SIZE + 1].map(Purpose::to_overwrite);
         assert_eq!(
             overwritten,
