@@ -73,6 +73,10 @@ pub struct MountArguments {
     #[arg(long, value_name = "N", hide = true, value_parser = crate::number::parse::<RawFd>)]
     device: Option<RawFd>,
 
+    /// With --device: DIR, which arck run may have made, locked; removed in the end, if nobody else uses it
+    #[arg(long, value_name = "N", hide = true, value_parser = crate::number::parse::<RawFd>)]
+    point: Option<RawFd>,
+
     /// Mount when standard input says so, and end when that ends: for arck serve
     #[arg(long, hide = true)]
     beneath: bool,
@@ -144,8 +148,21 @@ pub fn serving(pool: &Path, directory: &Path) -> Command {
     command
 }
 
-/// See [`arck_mount::beneath`].
+/// Serves as long as anybody sees the mount, whoever started it; then its mount point may be nobody's.
 fn serve_beneath(arguments: &MountArguments, number: RawFd) -> Result<ExitCode, String> {
+    // SAFETY: as in `serve_device`.
+    let point = arguments
+        .point
+        .map(|number| unsafe { OwnedFd::from_raw_fd(number) });
+    let served = serve_device(arguments, number);
+    if let Some(point) = point {
+        crate::run::give_up_point(&point, &arguments.directory);
+    }
+    served
+}
+
+/// See [`arck_mount::beneath`].
+fn serve_device(arguments: &MountArguments, number: RawFd) -> Result<ExitCode, String> {
     let mut word = [0];
     if !matches!(io::Read::read(&mut io::stdin(), &mut word), Ok(1)) {
         // `arck run` could not mount, or is gone.

@@ -36,8 +36,10 @@ use crate::nested::PRELOAD_LIBRARY;
 use arck_executable::Runtime;
 use arguments::Persist;
 pub use arguments::RunArguments;
+pub use hold::give_up as give_up_point;
 pub use locks::{mark_private, take_use_lock};
 pub use pool::{User, default_pool, locate, named_or_default, why_none, without_superblock};
+use rustix::fd::OwnedFd;
 use telling::say;
 pub use telling::{plain, speak_as};
 
@@ -186,9 +188,9 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
     // While what is beneath is prepared.
     let membership = group::Membership::begin(group.as_deref(), &pool, mount);
-    let server = || match arguments.no_mount {
+    let server = |point: Option<&OwnedFd>| match arguments.no_mount {
         true => Err("it is not wanted".to_owned()),
-        false => beneath::Server::start(&pool, mount, &user),
+        false => beneath::Server::start(&pool, mount, &user, point),
     };
     let hold = match seen {
         None => hold::hold(mount, &pool, server),

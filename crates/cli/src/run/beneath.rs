@@ -28,15 +28,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one. Does not wait for it.
+    /// Starts one. Does not wait for it. `point`: the directory at which it is to be mounted, locked, where that is the
+    /// host's: it removes it in the end, if nobody else uses it.
     ///
     /// # Errors
     /// One line: the kernel has no FUSE, or no process can be started.
-    pub fn start(pool: &Path, mount: &Path, user: &User) -> Result<Server, String> {
+    pub fn start(
+        pool: &Path,
+        mount: &Path,
+        user: &User,
+        point: Option<&OwnedFd>,
+    ) -> Result<Server, String> {
         let device = beneath::device()?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("arck").arg("mount").arg(pool).arg(mount);
         command.args(["--device", &device.as_raw_fd().to_string()]);
+        if let Some(point) = point {
+            command.args(["--point", &point.as_raw_fd().to_string()]);
+        }
         command.env_remove("LD_PRELOAD").current_dir("/");
         command
             .stdin(Stdio::piped())
@@ -51,12 +60,14 @@ impl Server {
             )
         };
         let lock = user.share_lock(&mut command).map_err(failed)?;
-        let number = device.as_raw_fd();
-        // SAFETY: a system call between fork and exec, on a descriptor that is open there.
+        let kept = [Some(device.as_raw_fd()), point.map(OwnedFd::as_raw_fd)];
+        // SAFETY: system calls between fork and exec, on descriptors that are open there.
         unsafe {
             command.pre_exec(move || {
-                let device = rustix::fd::BorrowedFd::borrow_raw(number);
-                fcntl_setfd(device, FdFlags::empty()).map_err(io::Error::from)
+                kept.into_iter().flatten().try_for_each(|number| {
+                    let descriptor = rustix::fd::BorrowedFd::borrow_raw(number);
+                    fcntl_setfd(descriptor, FdFlags::empty()).map_err(io::Error::from)
+                })
             });
         }
         let process = command.spawn().map_err(failed)?;

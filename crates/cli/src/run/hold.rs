@@ -2,7 +2,7 @@
 //! the path is the host's, and what they made there would be lost to the pool and to its user.
 //!
 //! The mount point is made, if it is missing and may be made: an empty directory that nobody may write, which
-//! the last `arck run` that uses it removes. That stops users other than root. Root's command gets a mount
+//! the last `arck run` that uses it removes, or what serves root's command there, if that has left something in the background. That stops users other than root. Root's command gets a mount
 //! namespace of its own besides, in which the pool is mounted on it (FUSE, [`beneath`](super::beneath)); where that
 //! cannot be, an empty file system that can only be read, since root passes by permission bits. Where the pool is
 //! mounted there already, by whoever, all this is not needed.
@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //! * Mounts of the host reach the command, as they come and go; what it mounts itself stays its own.
-//! * Whoever uses a mount point has a shared lock of the directory, so nobody removes it under others (which
-//!   would take away what is mounted on it), nor one that `arck run` has not made. Where somebody else keeps a
+//! * Whoever uses a mount point, or serves what is mounted there, has a shared lock of the directory, so nobody removes it
+//!   under others (which would take away what is mounted on it), nor one that `arck run` has not made. Where somebody else keeps a
 //!   lock of it that excludes that, it is used without: nobody who asks for the lock removes it then either.
 
 use super::beneath::{Server, Serving};
@@ -88,7 +88,12 @@ pub struct Hold {
 }
 
 /// For what this thread starts from here on. `server`: what is to serve the pool there, if it is to be mounted.
-pub fn hold(mount: &Path, pool: &Path, server: impl FnOnce() -> Result<Server, String>) -> Hold {
+/// It is given the mount point, to remove it when nobody uses it any more.
+pub fn hold(
+    mount: &Path,
+    pool: &Path,
+    server: impl FnOnce(Option<&OwnedFd>) -> Result<Server, String>,
+) -> Hold {
     if arck_mount::beneath::is_mounted_at(pool, mount) {
         return Hold::of_another(Held::Mounted);
     }
@@ -107,7 +112,7 @@ pub fn hold(mount: &Path, pool: &Path, server: impl FnOnce() -> Result<Server, S
 pub fn hold_over(
     mount: &Path,
     pool: &Path,
-    server: impl FnOnce() -> Result<Server, String>,
+    server: impl FnOnce(Option<&OwnedFd>) -> Result<Server, String>,
 ) -> Hold {
     match rustix::process::geteuid().is_root() {
         true => in_own_namespace(mount, pool, server, false).unwrap_or_else(refused),
@@ -148,20 +153,38 @@ impl Hold {
         let Some(point) = self.point else {
             return;
         };
-        let is_own = fstat(&point).is_ok_and(|status| {
-            status.st_mode & 0o7777 == OF_ARCK
-                && status.st_uid == rustix::process::geteuid().as_raw()
-        });
-        let alone = FlockOperation::NonBlockingLockExclusive;
-        if !is_own || is_shared_namespace() || flock(&point, alone).is_err() {
+        if is_shared_namespace() || !is_unused(&point) {
             return;
         }
         if rustix::process::geteuid().is_root() {
             detach(mount);
         }
-        // Where somebody has put something into it, it stays.
-        let _ = std::fs::remove_dir(mount);
+        remove(mount);
     }
+}
+
+/// Who served what was mounted there does not any more: removes the mount point, if an `arck run` has made it and nobody
+/// else uses it.
+pub fn give_up(point: &OwnedFd, mount: &Path) {
+    if is_unused(point) {
+        remove(mount);
+    }
+}
+
+/// Whether an `arck run` of this user's has made a mount point, which is still there, and nobody else uses it; it is locked
+/// then, and nobody begins to.
+fn is_unused(point: &OwnedFd) -> bool {
+    let is_own = fstat(point).is_ok_and(|status| {
+        status.st_mode & 0o7777 == OF_ARCK && status.st_uid == rustix::process::geteuid().as_raw()
+    });
+    let alone = FlockOperation::NonBlockingLockExclusive;
+    // Who had it locked may have removed it.
+    is_own && flock(point, alone).is_ok() && fstat(point).is_ok_and(|status| status.st_nlink > 0)
+}
+
+/// Where somebody has put something into it, it stays.
+fn remove(mount: &Path) {
+    let _ = std::fs::remove_dir(mount);
 }
 
 /// Takes away what is mounted there, if anything is.
@@ -262,12 +285,17 @@ fn without_namespace(mount: &Path) -> (Held, Option<OwnedFd>) {
 fn in_own_namespace(
     mount: &Path,
     pool: &Path,
-    server: impl FnOnce() -> Result<Server, String>,
+    server: impl FnOnce(Option<&OwnedFd>) -> Result<Server, String>,
     is_hosts: bool,
 ) -> io::Result<Hold> {
     let path = CString::new(mount.as_os_str().as_bytes())?;
-    // Which stays outside.
-    let server = server();
+    // Which stays outside, and may live longer than this: it has the mount point locked for itself.
+    let outside = match is_hosts {
+        true => Some(make(mount)?),
+        false => None,
+    };
+    let server = server(outside.as_ref());
+    drop(outside);
     // SAFETY: a number. Threads that are there already stay where they are.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(io::Error::last_os_error());

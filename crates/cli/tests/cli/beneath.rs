@@ -4,7 +4,7 @@
 use crate::support::{Place, Running, arck, run, succeeded};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Copies its first file to the second, tells where it is, and what its standard output is good for.
 const SOURCE: &str = r#"
@@ -307,4 +307,43 @@ fn a_mounted_pool_is_seen_where_it_is_mounted() {
     assert_eq!(succeeded(&output), format!("at {at}\ntext\n"), "{output:?}");
     assert_eq!(seen.unwrap(), "text\n");
     assert_eq!(succeeded(&elsewhere), "text\n");
+}
+
+#[test]
+fn a_mount_point_goes_when_what_a_command_left_in_the_background_has_ended() {
+    expect_root();
+    let place = Place::made();
+    let point = place.path().join("seen");
+    let mount = point.to_str().unwrap();
+    let begun = place.path().join("begun");
+    let goes_on = place.path().join("goes-on");
+    std::fs::write(&goes_on, "").unwrap();
+    let script = format!(
+        "(echo x >{mount}/f; : >{}; while test -e {}; do sleep 0.1; done) >/dev/null 2>&1 &",
+        begun.display(),
+        goes_on.display()
+    );
+    let ended = run(&place.pool(), &["--mount", mount], &["sh", "-c", &script])
+        .output()
+        .unwrap();
+    succeeded(&ended);
+    let waits = |what: &str, done: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !done() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    waits("what is left does not begin", &|| begun.exists());
+    assert!(point.exists(), "it is used");
+    // One more that uses it, and ends, leaves it.
+    let other = run(
+        &place.pool(),
+        &["--mount", mount],
+        &["cat", &format!("{mount}/f")],
+    );
+    assert_eq!(succeeded(&{ other }.output().unwrap()), "x\n");
+    assert!(point.exists(), "it is used still");
+    std::fs::remove_file(&goes_on).unwrap();
+    waits("the mount point stays", &|| !point.exists());
 }
