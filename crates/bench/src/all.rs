@@ -1,10 +1,12 @@
 //! `arck-bench report`: what users do, in one report: `growth`, `fxmark`, `personalities`, `micro` and `apps`, beside
-//! what is wanted of them, and `step`, which says what an operation does; as Markdown, JSON, and a page in HTML.
+//! what is wanted of them, `fold`, which says what a name costs the controller, and `step`, which says what an operation
+//! does; as Markdown, JSON, and a page in HTML.
 //!
 //! Invariant: what is less than a command does by itself is said beside its figures.
 
 use crate::apps::{self, AppsArguments};
 use crate::chapter::{Chapter, Row};
+use crate::fold::{self, FoldArguments};
 use crate::fxmark::{self, FxmarkArguments};
 use crate::growth::{self, GrowthArguments};
 use crate::measure::Measurement;
@@ -40,6 +42,7 @@ pub struct ReportArguments {
 #[derive(Serialize)]
 struct Told {
     chapters: Vec<Chapter>,
+    fold: fold::Found,
     step: Steps,
 }
 
@@ -94,10 +97,18 @@ pub fn main(arguments: &ReportArguments) -> Outcome<()> {
     for chapter in &mut chapters {
         chapter.shortened = shortened(&chapter.command, arguments.quick).map(str::to_owned);
     }
+    let fold = fold::measure(&parsed::<FoldArguments>(given(
+        &["--names", "5000", "--rounds", "1"],
+        &[],
+    ))?)?;
     let step = step::measure(&parsed::<StepArguments>(given(&["--quick"], &[]))?)?;
-    let told = Told { chapters, step };
+    let told = Told {
+        chapters,
+        fold,
+        step,
+    };
     if let Some(html) = &arguments.html {
-        let page = page::page(&told.chapters, &told.step)?;
+        let page = page::page(&told.chapters, &told.fold, &told.step)?;
         std::fs::write(html, page).map_err(|error| format!("{}: {error}", html.display()))?;
     }
     arguments.output.publish(&told)
@@ -196,6 +207,8 @@ impl Report for Told {
             }
             chapter.write(text)?;
         }
+        text.push('\n');
+        self.fold.write(text)?;
         text.push('\n');
         self.step.write(text)
     }

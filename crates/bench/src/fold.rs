@@ -91,30 +91,36 @@ enum Order {
     Fold,
 }
 
+/// What was found.
 #[derive(Clone, Debug, Serialize)]
-struct Found {
+pub struct Found {
     machine: Machine,
     persist: String,
     controller: String,
     names: u64,
     directories: u64,
     rounds: usize,
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
 }
 
 /// Nanoseconds of the controller's processor time a name, medians of the rounds.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
-    what: &'static str,
+pub struct Row {
+    pub what: &'static str,
     /// While the session works.
-    storm: f64,
+    pub storm: f64,
     /// When it asks for the fold, until that is done.
-    fold: f64,
-    both: f64,
-    wanted: f64,
+    pub fold: f64,
+    pub both: f64,
+    pub wanted: f64,
 }
 
 pub fn main(arguments: &FoldArguments) -> Outcome<()> {
+    arguments.output.publish(&measure(arguments)?)
+}
+
+/// Measures.
+pub fn measure(arguments: &FoldArguments) -> Outcome<Found> {
     let arck = arguments.output.command()?;
     let (names, directories) = (arguments.names, arguments.directories);
     pool::need_memory(names * NAME + POOL / 2, &format!("{names} names"))?;
@@ -154,7 +160,7 @@ pub fn main(arguments: &FoldArguments) -> Outcome<()> {
             both: median(times.iter().map(|(storm, fold)| storm + fold)),
             wanted: storm.wanted(),
         });
-    arguments.output.publish(&Found {
+    Ok(Found {
         machine,
         persist: arguments.persist.to_string(),
         controller,
@@ -165,19 +171,31 @@ pub fn main(arguments: &FoldArguments) -> Outcome<()> {
     })
 }
 
-impl Report for Found {
-    fn write(&self, text: &mut String) -> std::fmt::Result {
+impl Found {
+    /// What was measured, in two sentences.
+    pub fn told(&self) -> String {
         let directories = match self.directories {
             1 => "one directory".to_owned(),
             many => format!("{many} directories"),
         };
+        format!(
+            "{} names in {directories}, each created and closed, renamed in its place, removed, by a \
+             session that has just begun on a pool that nobody has used; behind each storm all is folded. Nanoseconds of \
+             processor time of the controller's process for a name, medians of {} round(s).",
+            self.names, self.rounds
+        )
+    }
+}
+
+impl Report for Found {
+    fn write(&self, text: &mut String) -> std::fmt::Result {
         writeln!(
             text,
-            "`arck-bench fold`: {} names in {directories}, each created and closed, renamed in its place, removed, by a \
-             session that has just begun on a pool that nobody has used; behind each storm all is folded. Nanoseconds of \
-             processor time of the controller's process for a name, medians of {} round(s). `--persist {}`; controller: \
-             {}. {}.\n",
-            self.names, self.rounds, self.persist, self.controller, self.machine
+            "`arck-bench fold`: {} `--persist {}`; controller: {}. {}.\n",
+            self.told(),
+            self.persist,
+            self.controller,
+            self.machine
         )?;
         writeln!(
             text,

@@ -1,6 +1,7 @@
 //! A page in HTML that needs nothing else: what chapters found, and what operations do, as plots and tables.
 
-use crate::chapter::{Chapter, Row, wanted};
+use crate::chapter::{BYSTANDER, Chapter, LONGEST, Row, wanted};
+use crate::fold::Found;
 use crate::outcome::Outcome;
 use crate::step::Steps;
 use plotters::prelude::*;
@@ -24,7 +25,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The page.
-pub fn page(chapters: &[Chapter], step: &Steps) -> Outcome<String> {
+pub fn page(chapters: &[Chapter], fold: &Found, step: &Steps) -> Outcome<String> {
     let mut text = format!(
         "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><title>Arck beside tmpfs</title>\
          <style>{STYLE}</style><h1>Arck beside tmpfs</h1>\n<p>Bars are factors: how many times as fast as tmpfs Arck \
@@ -48,30 +49,42 @@ pub fn page(chapters: &[Chapter], step: &Steps) -> Outcome<String> {
             chapter.rounds, chapter.persist, chapter.flushing, chapter.seconds
         );
     }
+    text.push_str(&of_fold(fold));
     text.push_str(&of_steps(step)?);
     text.push_str("</html>\n");
     Ok(text)
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = "<table><tr><th>operation<th>where<th>tmpfs ns<th>Arck ns<th>factor<th>wanted\
-                    <th>longest call, ms<th>waiting<th>bystander's 99.9 %, ms</tr>"
-        .to_owned();
+    let mut text = format!(
+        "<table><tr><th>operation<th>where<th>tmpfs ns<th>Arck ns<th>factor<th>wanted\
+         <th>longest call, ms (wanted: {:.0})<th>waiting<th>bystander's 99.9 %, ms (wanted: {:.0})</tr>",
+        LONGEST / 1e6,
+        BYSTANDER / 1e6
+    );
     for row in rows {
         let wanted = wanted(row.wanted);
         let low = row.wanted.is_some_and(|wanted| row.ratio < wanted);
         let class = if low { "n low" } else { "n" };
-        let milliseconds =
-            |time: Option<f64>| time.map_or_else(String::new, |time| format!("{:.2}", time / 1e6));
-        let longest = milliseconds(row.calls.map(|sides| sides.arck.longest));
+        let milliseconds = |time: Option<f64>, most: f64| match time {
+            None => "<td class=n>".to_owned(),
+            Some(time) => {
+                let class = if time > most { "n low" } else { "n" };
+                format!("<td class=\"{class}\">{:.2}", time / 1e6)
+            }
+        };
+        let longest = milliseconds(row.calls.map(|sides| sides.arck.longest), LONGEST);
         let waiting = row.calls.map_or_else(String::new, |sides| {
             format!("{:.0} %", sides.arck.waiting * 100.0)
         });
-        let bystander = milliseconds(row.bystander.map(|sides| sides.arck.percent_99_9));
+        let bystander = milliseconds(
+            row.bystander.map(|sides| sides.arck.percent_99_9),
+            BYSTANDER,
+        );
         let _ = write!(
             text,
             "<tr><td>{}<td>{}<td class=n>{:.0}<td class=n>{:.0}<td class=\"{class}\">{:.2}<td class=n>{wanted}\
-             <td class=n>{longest}<td class=n>{waiting}<td class=n>{bystander}</tr>",
+             {longest}<td class=n>{waiting}{bystander}</tr>",
             escaped(&row.what),
             escaped(&row.setting),
             row.tmpfs,
@@ -80,6 +93,25 @@ fn table(rows: &[Row]) -> String {
         );
     }
     text + "</table>"
+}
+
+/// What a name costs the controller.
+fn of_fold(fold: &Found) -> String {
+    let mut rows = String::new();
+    for row in &fold.rows {
+        let class = if row.both > row.wanted { "n low" } else { "n" };
+        // Writing to a string does not fail.
+        let _ = write!(
+            rows,
+            "<tr><td>{}<td class=n>{:.0}<td class=n>{:.0}<td class=\"{class}\">{:.0}<td class=n>{:.0}</tr>",
+            row.what, row.storm, row.fold, row.both, row.wanted
+        );
+    }
+    format!(
+        "<h2>arck-bench fold</h2>\n<p>{}</p>\n<table><tr><th>a name that is<th>while the session works\
+         <th>when it is folded<th>together<th>wanted</tr>{rows}</table>\n",
+        escaped(&fold.told())
+    )
 }
 
 /// What operations do: their instructions, as bars, and all that was counted.

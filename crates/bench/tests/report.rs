@@ -47,6 +47,25 @@ fn one_report_in_three_forms() {
             assert!(page.contains(&format!("<td>{what}<td>")), "{what}");
         }
     }
+    let of_controller = report["fold"]["rows"].as_array().expect("rows");
+    assert_eq!(of_controller.len(), 3);
+    for row in of_controller {
+        let (what, both, wanted) = (&row["what"], &row["both"], &row["wanted"]);
+        let (what, both) = (what.as_str().expect("a name"), both.as_f64().expect("ns"));
+        let wanted = wanted.as_f64().expect("ns");
+        let line = format!("| {both:.0} | {wanted:.0} |");
+        let told = table
+            .lines()
+            .find(|text| text.starts_with(&format!("| {what} | ")));
+        assert!(told.is_some_and(|told| told.ends_with(&line)), "{table}");
+        assert!(page.contains(&format!("<td>{what}<td class=n>")), "{page}");
+    }
+    for wanted in [
+        "longest (wanted: 10000)",
+        "bystander's 99.9 % (wanted: 2000)",
+    ] {
+        assert!(table.contains(wanted), "{table}");
+    }
     for row in report["step"]["rows"].as_array().expect("rows") {
         let (operation, way) = (&row["operation"], &row["way"]);
         let name = |value: &serde_json::Value| value.as_str().expect("a name").to_owned();
