@@ -92,9 +92,11 @@ fn why_not(said: &str) -> String {
     let line = said.lines().next().unwrap_or_default();
     let line = line.trim_start_matches("fusermount3: ");
     if line.contains("/dev/fuse") || line.contains("device not found") {
-        return format!(
-            "{line}; this kernel has no FUSE, or /dev/fuse is closed to you: modprobe fuse, as root"
-        );
+        let remedy = match line.contains("Permission denied") {
+            true => "it is closed to you: chmod 666 /dev/fuse, as root",
+            false => "this kernel has no FUSE, or has not loaded it: modprobe fuse, as root",
+        };
+        return format!("{line}; {remedy}");
     }
     match line {
         "" => "fusermount3 has not mounted it, and says nothing; it has to belong to root and be set-user-ID".to_owned(),
@@ -119,6 +121,26 @@ mod tests {
         ] {
             let line = why_not(said);
             assert!(!line.contains('\n') && line.len() > 1, "{line}");
+        }
+        for (said, remedy) in [
+            (
+                "fusermount3: failed to open /dev/fuse: Permission denied",
+                "chmod 666",
+            ),
+            (
+                "fusermount3: failed to open /dev/fuse: No such file or directory",
+                "modprobe",
+            ),
+            (
+                "fuse: device not found, try 'modprobe fuse' first",
+                "modprobe",
+            ),
+        ] {
+            let line = why_not(said);
+            assert!(
+                line.contains(&format!("{remedy} ")) && line.ends_with("as root"),
+                "{line}"
+            );
         }
     }
 }
