@@ -11,11 +11,13 @@ pub mod harness;
 pub mod history;
 pub mod locks;
 mod random;
+mod stopping;
 pub mod striped;
 mod text;
 pub mod under_test;
 
 pub use random::Random;
+pub use stopping::StopAtEnd;
 pub use text::differences;
 
 use arck_controller::Options;

@@ -12,7 +12,7 @@
 //! some bursts threads that do nothing else do, too. Without that: a few, one after the other, all beside such
 //! threads.
 
-use arck_testkit::{TestPool, connect_as};
+use arck_testkit::{StopAtEnd, TestPool, connect_as};
 use arckfs::At;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,21 +28,12 @@ const TOGETHER: u32 = 6;
 /// One burst of so many is beside threads that spin: they make a storm several times as long.
 const SPINNING: u32 = 4;
 
-/// Ends the threads that spin, however the storm beside them ends.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Keeps processors busy meanwhile.
 fn busy(body: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     let processors = std::thread::available_parallelism().map_or(2, |count| count.get());
     std::thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let _over = StopAtEnd(&is_over);
         for _ in 0..3 * processors {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {

@@ -2,7 +2,7 @@
 //! they were written, and what was overwritten does not come back.
 
 use arck_testkit::striped::{striped_directory, striped_file};
-use arck_testkit::{Random, Shorthand, TestPool};
+use arck_testkit::{Random, Shorthand, StopAtEnd, TestPool};
 use arckfs::{At, FileSystem, Purpose};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -204,15 +204,6 @@ impl Contest {
     }
 }
 
-/// Ends the other threads, even if this one panics.
-struct StopAtEnd<'s>(&'s AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn times_that_threads_stamp_are_those_that_are_stored() {
     const ROUNDS: usize = 800;
@@ -336,4 +327,5 @@ fn what_was_overwritten_does_not_come_back() {
         println!("{changes} changes");
         session.close(handle);
     });
+    assert_eq!(pool.violations(), "");
 }

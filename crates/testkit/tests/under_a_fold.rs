@@ -7,7 +7,7 @@ use arck_libfs_kit::engine::{Alone, Engine, Way};
 use arck_libfs_kit::session::connect_socket;
 use arck_protocol::measure::HandOvers;
 use arck_protocol::socket::{Answer, Call, call};
-use arck_testkit::{Shorthand, TestPool};
+use arck_testkit::{Shorthand, StopAtEnd, TestPool};
 use arckfs::{At, Errno, FileSystem};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,15 +16,6 @@ use std::time::{Duration, Instant};
 const POOL: u64 = 64 << 20;
 /// How long is waited for what comes at once, if it comes.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Ends what waits for it also where this thread fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 fn mkdir(session: &FileSystem, path: &str) {
     let made = session.make_directory(At::Root, path.as_bytes(), 0o755);
@@ -62,7 +53,7 @@ fn while_marked(one: &FileSystem, held: &[u8], marked: InodeNumber, meanwhile: i
     let header = one.session().header(marked).expect("a header");
     let (is_inside, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let _over = StopAtEnd(&is_over);
         scope.spawn(|| {
             let stays: Result<(), Errno> = engine.run(Way::Names, |context| {
                 let held = context.directory_at(held, None)?;
@@ -161,7 +152,7 @@ fn counts_of_links_are_right_at_each_moment_of_a_fold() {
     // Links of each file, and since which round; 0: they are being changed.
     let expected: Vec<AtomicU32> = (0..DIRECTORIES).map(|_| AtomicU32::new(1)).collect();
     let looks = std::thread::scope(|scope| {
-        let over = Over(&is_over);
+        let over = StopAtEnd(&is_over);
         let looking = scope.spawn(|| {
             let mut looks = 0;
             while !is_over.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Reads and writes of one file by threads of one session: each is seen as a whole, however many
 //! pages, steps or buffers it has, and whatever is folded meanwhile.
 
-use arck_testkit::{Shorthand, TestPool};
+use arck_testkit::{Shorthand, StopAtEnd, TestPool};
 use arckfs::{At, FileSystem, Handle};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -84,15 +84,6 @@ where
                 round += 1;
             }
         });
-    }
-}
-
-/// Ends the other threads, even if this one panics.
-struct StopAtEnd<'s>(&'s AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

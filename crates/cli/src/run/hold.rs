@@ -2,7 +2,8 @@
 //! the path is the host's, and what they made there would be lost to the pool and to its user.
 //!
 //! The mount point is made, if it is missing and may be made: an empty directory that nobody may write, which
-//! the last `arck run` that uses it removes, or what serves root's command there, if that has left something in the background. That stops users other than root. Root's command gets a mount
+//! the last `arck run` that uses it removes, or what serves it to root's command, if that has left something in the
+//! background. That stops users other than root. Root's command gets a mount
 //! namespace of its own besides, in which the pool is mounted on it (FUSE, [`beneath`](super::beneath)); where that
 //! cannot be, an empty file system that can only be read, since root passes by permission bits. Where the pool is
 //! mounted there already, by whoever, all this is not needed.

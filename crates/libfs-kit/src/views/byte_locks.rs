@@ -47,6 +47,19 @@ fn is_to_be_striped(inode: &CachedInode) -> bool {
     inode.kind() == Some(FileKind::File) && count_wait(inode, WAITS)
 }
 
+/// The stripes of a file; if it has none, since there was no memory, all of it to be read. Blocks.
+fn stripes_or_all(
+    inode: &'static CachedInode,
+    stripes: impl Fn() -> Option<&'static Striped>,
+) -> Result<&'static Striped, Reading> {
+    if let Some(striped) = stripes() {
+        return Ok(striped);
+    }
+    let _lock = inode.lock.read();
+    // Somebody else may have found memory before this lock was had: nobody who overwrites bytes would wait for it.
+    stripes().ok_or(Reading::Whole { _lock })
+}
+
 /// Takes the stripes of a file that a thread needs to read `length` bytes at `at`. Blocks.
 fn read_stripes(
     inode: &CachedInode,
@@ -116,16 +129,9 @@ impl Viewing<'_> {
         if inode.striped.load(Ordering::Acquire).is_null() {
             self.stripe_by_thread(inode);
         }
-        let striped = match self.striped(inode) {
-            Some(striped) => striped,
-            // There was no memory; somebody else may have found some since.
-            None => {
-                let _lock = inode.lock.read();
-                match self.striped(inode) {
-                    Some(striped) => striped,
-                    None => return Reading::Whole { _lock },
-                }
-            }
+        let striped = match stripes_or_all(inode, || self.striped(inode)) {
+            Ok(striped) => striped,
+            Err(all) => return all,
         };
         let thread = usize::from(self.slot().holder().thread);
         read_stripes(inode, striped, thread, (at, length))
@@ -227,7 +233,7 @@ impl Viewing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::Region;
+    use crate::region::{Holders, Region, ThreadSlot};
     use crate::views::striping::PIECE;
     use arck_core_state::PAGE_SIZE;
 
@@ -255,13 +261,18 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_waits_for_a_stripe_takes_those_that_it_needs_by_then() {
+    /// One, and stripes for it.
+    fn file() -> (ThreadSlot<'static>, &'static CachedInode, &'static Striped) {
         let region: &'static Region = Box::leak(Box::new(Region::in_memory(16 << 20).unwrap()));
         let slot = region.claim_thread_slot(0).unwrap();
         let inode = region.allocate(&slot, CachedInode::new(7, 3)).unwrap();
         let striped = region.allocate_zeroed::<Striped>(&slot, 1).unwrap();
-        let (inode, striped) = (region.get(inode), region.get(striped));
+        (slot, region.get(inode), region.get(striped))
+    }
+
+    #[test]
+    fn who_waits_for_a_stripe_takes_those_that_it_needs_by_then() {
+        let (slot, inode, striped) = file();
         let read = || read_stripes(inode, striped, 5, (0, 1));
         let changes = [Purpose::Threads, Purpose::Bytes(PIECE), Purpose::Threads];
         for change in changes.windows(2) {
@@ -277,5 +288,20 @@ mod tests {
                 assert_eq!(is_by_thread, change[1] == Purpose::Threads, "{change:?}");
             });
         }
+    }
+
+    /// # Regression
+    /// Who found none read on by the inode's lock, where stripes had been made before he had it: those who overwrite bytes
+    /// by their stripes did not wait for him.
+    #[test]
+    fn who_finds_no_stripes_looks_again_when_it_has_the_lock() {
+        let (_, inode, striped) = file();
+        let looks = Cell::new(0);
+        let made_meanwhile = || (looks.replace(looks.get() + 1) > 0).then_some(striped);
+        assert!(stripes_or_all(inode, made_meanwhile).is_ok());
+        assert_eq!(inode.lock.holders(), Holders::None);
+        let all = stripes_or_all(inode, || None);
+        assert!(matches!(all, Err(Reading::Whole { .. })));
+        assert_eq!(inode.lock.holders(), Holders::Readers(1));
     }
 }
