@@ -90,6 +90,50 @@ fn who_reads_a_file_with_others_takes_a_lock_of_his_own() {
     assert_eq!(pool.violations(), "");
 }
 
+/// # Regression
+/// Who read many pages took all stripes that were for pages, and so did who wrote beside many that read: one that writes
+/// beside two that read had an eighth of the writes done.
+#[test]
+fn locks_are_for_larger_pieces_where_those_wait_who_read_many_pages() {
+    let pool = TestPool::new(64 << 20);
+    let session = pool.session();
+    session.put("file", &vec![0; SIZE]).expect("put");
+    let stripes = || session.stripes_are_for(ROOT, b"file").expect("stat");
+    let end = Instant::now() + Duration::from_secs(60);
+    let becomes = |purpose| stripes() == Some(Purpose::Bytes(purpose)) || Instant::now() > end;
+    let open = |flags| session.open_at_root("file", flags).expect("open");
+    let write_until = |done: &dyn Fn() -> bool| {
+        let handle = open(libc::O_WRONLY);
+        while !done() {
+            let written = session.write(handle, &[1; 4096], Some(PIECE));
+            assert_eq!(written, Ok(4096));
+        }
+        session.close(handle);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| write_until(&|| becomes(4096)));
+        }
+    });
+    assert_eq!(stripes(), Some(Purpose::Bytes(4096)));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let handle = open(libc::O_RDONLY);
+                let mut buffer = vec![0; PIECE as usize];
+                while !becomes(PIECE) {
+                    let read = session.read(handle, &mut buffer, Some(0));
+                    assert_eq!(read, Ok(buffer.len()));
+                }
+                session.close(handle);
+            });
+        }
+        write_until(&|| becomes(PIECE));
+    });
+    assert_eq!(stripes(), Some(Purpose::Bytes(PIECE)));
+    assert_eq!(pool.violations(), "");
+}
+
 const SIZE: usize = 256 << 10;
 const ROOT: At = At::Root;
 /// Where a range that has one lock ends, where pieces are not pages.

@@ -3,8 +3,9 @@
 //! A file is striped when threads have waited to overwrite bytes of it. A stripe then is the lock of
 //! every [`STRIPES`]th piece of so many bytes (the range locks of OdinFS and ArckFS, as many as
 //! two threads need): it is held to read, or to overwrite in place, what lies there. All that
-//! changes size, pages or index takes the whole. Pieces are pages where those who waited wrote no more than one, since
-//! what threads write may then lie side by side; else they are larger.
+//! changes size, pages or index takes the whole. Pieces are pages where those who waited for each other wrote no more than
+//! one, since what they write may lie side by side; they are larger where those wait who read or write more, and would take
+//! all stripes.
 //!
 //! A file is striped, too, when threads have read it at the same moment: then each stripe is for some threads. Who reads
 //! takes that of his thread, whatever he reads, so readers write no line that another one reads (distributed locks of
@@ -60,14 +61,16 @@ fn stripes_or_all(
     stripes().ok_or(Reading::Whole { _lock })
 }
 
-/// Takes the stripes of a file that a thread needs to read `length` bytes at `at`. Blocks.
+/// Takes the stripes of a file that a thread needs to read `length` bytes at `at`. Blocks. And whether it had to wait for
+/// some of many.
 fn read_stripes(
     inode: &CachedInode,
     striped: &'static Striped,
     thread: usize,
     (at, length): (u64, u64),
-) -> Reading {
+) -> (Reading, bool) {
     loop {
+        let mut has_waited = false;
         let purpose = Purpose::of(inode);
         let reading = match purpose {
             Purpose::Threads => {
@@ -78,14 +81,17 @@ fn read_stripes(
                 let mut locks = [const { None }; STRIPES];
                 for (place, held) in locks.iter_mut().enumerate() {
                     if has_bytes(piece, place, at, length) {
-                        *held = Some(striped.stripe(place).lock.read());
+                        let lock = &striped.stripe(place).lock;
+                        let taken = lock.try_read();
+                        has_waited |= taken.is_none() && length > piece;
+                        *held = Some(taken.unwrap_or_else(|| lock.read()));
                     }
                 }
                 Reading::Bytes { _locks: locks }
             }
         };
         if Purpose::of(inode) == purpose {
-            return reading;
+            return (reading, has_waited);
         }
     }
 }
@@ -134,7 +140,15 @@ impl Viewing<'_> {
             Err(all) => return all,
         };
         let thread = usize::from(self.slot().holder().thread);
-        read_stripes(inode, striped, thread, (at, length))
+        let (mut reading, has_waited) = read_stripes(inode, striped, thread, (at, length));
+        if has_waited && Purpose::of(inode) != Purpose::PIECES {
+            drop(reading);
+            let mut whole = self.lock_whole(inode);
+            self.has_waited_for_bytes(inode, &mut whole, Purpose::PIECES);
+            drop(whole);
+            (reading, _) = read_stripes(inode, striped, thread, (at, length));
+        }
+        reading
     }
 
     /// Locks bytes of a file that is striped by bytes, to overwrite them in place; `length` > 0. Blocks.
@@ -204,7 +218,12 @@ impl Viewing<'_> {
         });
         let mut whole = Whole { stripes, _inode };
         if has_waited.get() {
-            self.would_overwrite(inode, &mut whole, length, end);
+            // For who reads, where stripes are for threads.
+            let wanted = match Purpose::of(inode) {
+                Purpose::Threads => Purpose::PIECES,
+                Purpose::Bytes(_) => Purpose::to_overwrite(length),
+            };
+            self.would_overwrite(inode, &mut whole, end, wanted);
         }
         whole
     }
@@ -212,20 +231,20 @@ impl Viewing<'_> {
     #[inline(never)]
     fn wait_to_write(&self, inode: &'static CachedInode, length: u64, end: u64) -> Whole {
         let mut whole = self.lock_whole(inode);
-        self.would_overwrite(inode, &mut whole, length, end);
+        self.would_overwrite(inode, &mut whole, end, Purpose::to_overwrite(length));
         whole
     }
 
-    /// A thread has waited to write `length` bytes up to `end`.
+    /// A thread has waited to write up to `end`.
     fn would_overwrite(
         &self,
         inode: &'static CachedInode,
         whole: &mut Whole,
-        length: u64,
         end: u64,
+        wanted: Purpose,
     ) {
         if end <= inode.size.load(Ordering::Relaxed) {
-            self.has_waited_for_bytes(inode, whole, Purpose::to_overwrite(length));
+            self.has_waited_for_bytes(inode, whole, wanted);
         }
     }
 }
@@ -273,7 +292,7 @@ mod tests {
     #[test]
     fn who_waits_for_a_stripe_takes_those_that_it_needs_by_then() {
         let (slot, inode, striped) = file();
-        let read = || read_stripes(inode, striped, 5, (0, 1));
+        let read = || read_stripes(inode, striped, 5, (0, 1)).0;
         let changes = [Purpose::Threads, Purpose::Bytes(PIECE), Purpose::Threads];
         for change in changes.windows(2) {
             change[0].set_for(inode);

@@ -30,12 +30,15 @@ pub enum Purpose {
 }
 
 impl Purpose {
+    /// Who reads or writes much takes few of them.
+    pub(super) const PIECES: Purpose = Purpose::Bytes(PIECE);
+
     #[inline]
     pub(super) fn of(inode: &CachedInode) -> Purpose {
         match inode.flags.load(Ordering::Acquire) & (flag::BY_PIECE | flag::BY_PAGE) {
             0 => Purpose::Threads,
             flag::BY_PAGE => Purpose::Bytes(PAGE_SIZE),
-            _ => Purpose::Bytes(PIECE),
+            _ => Purpose::PIECES,
         }
     }
 
@@ -75,7 +78,7 @@ impl Viewing<'_> {
         }
     }
 
-    /// A thread has had to wait to overwrite bytes of a file, whose stripes had better be for `purpose`.
+    /// A thread has had to wait for bytes of a file, whose stripes had better be for `purpose`.
     pub(super) fn has_waited_for_bytes(
         &self,
         inode: &'static CachedInode,
