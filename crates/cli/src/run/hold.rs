@@ -106,7 +106,12 @@ pub fn hold(
             serving: None,
         };
     }
-    in_own_namespace(mount, pool, server, true).unwrap_or_else(refused)
+    let point = match make(mount) {
+        Ok(point) => point,
+        Err(error) => return refused(error, None),
+    };
+    in_own_namespace(mount, pool, server, Some(&point))
+        .unwrap_or_else(|error| refused(error, Some(point)))
 }
 
 /// The same where another pool lies, which the command is not to see.
@@ -116,14 +121,22 @@ pub fn hold_over(
     server: impl FnOnce(Option<&OwnedFd>) -> Result<Server, String>,
 ) -> Hold {
     match rustix::process::geteuid().is_root() {
-        true => in_own_namespace(mount, pool, server, false).unwrap_or_else(refused),
+        true => {
+            in_own_namespace(mount, pool, server, None).unwrap_or_else(|error| refused(error, None))
+        }
         false => Hold::of_another(Held::No("another pool may lie there".to_owned())),
     }
 }
 
-fn refused(error: io::Error) -> Hold {
+/// `point`: the directory, if it was made, or used, before (root's own mount is refused where its root is no mount point:
+/// in a directory that `chroot` was given).
+fn refused(error: io::Error, point: Option<OwnedFd>) -> Hold {
     let why = format!("root's own mount is refused: {}", plain(&error));
-    Hold::of_another(Held::No(why))
+    Hold {
+        held: Held::No(why),
+        point,
+        serving: None,
+    }
 }
 
 impl Hold {
@@ -154,10 +167,11 @@ impl Hold {
         let Some(point) = self.point else {
             return;
         };
-        if is_shared_namespace() || !is_unused(&point) {
+        let is_mounted = !matches!(self.held, Held::No(_)) && rustix::process::geteuid().is_root();
+        if is_mounted && is_shared_namespace() || !is_unused(&point) {
             return;
         }
-        if rustix::process::geteuid().is_root() {
+        if is_mounted {
             detach(mount);
         }
         remove(mount);
@@ -282,30 +296,23 @@ fn without_namespace(mount: &Path) -> (Held, Option<OwnedFd>) {
     (held, point)
 }
 
-/// `is_hosts`: what lies there is the host's, and is made if it is missing.
+/// `outside`: what lies there, locked, if it is the host's.
 fn in_own_namespace(
     mount: &Path,
     pool: &Path,
     server: impl FnOnce(Option<&OwnedFd>) -> Result<Server, String>,
-    is_hosts: bool,
+    outside: Option<&OwnedFd>,
 ) -> io::Result<Hold> {
     let path = CString::new(mount.as_os_str().as_bytes())?;
     // Which stays outside, and may live longer than this: it has the mount point locked for itself.
-    let outside = match is_hosts {
-        true => Some(make(mount)?),
-        false => None,
-    };
-    let server = server(outside.as_ref());
-    drop(outside);
+    let server = server(outside);
     // SAFETY: a number. Threads that are there already stay where they are.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(io::Error::last_os_error());
     }
     mount_at(c"none", c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
-    let point = match is_hosts {
-        true => Some(make(mount)?),
-        false => None,
-    };
+    // In this namespace: the other one's cannot be mounted on.
+    let point = outside.map(|_| make(mount)).transpose()?;
     let mounted = server.and_then(|server| server.mount(pool, mount, point.as_ref()));
     if let Ok(serving) = mounted {
         return Ok(Hold {
@@ -364,6 +371,28 @@ mod tests {
             fstat(&second).unwrap().st_ino,
             fstat(&other).unwrap().st_ino
         );
+    }
+
+    /// There the mount point was made before root's own mount was refused, and stayed for ever.
+    #[test]
+    fn where_the_root_is_no_mount_point_nothing_stays() {
+        let is_root = rustix::process::geteuid().is_root();
+        assert!(is_root, "only root changes his root: run this as root");
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_path_buf();
+        let [mount, pool] = ["/mount", "/pool"].map(Path::new);
+        let within = std::thread::spawn(move || {
+            // SAFETY: a number. The others of this process keep their root.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FS) }, 0);
+            rustix::process::chroot(&root).unwrap();
+            let hold = hold(mount, pool, |_| Err("none".to_owned()));
+            assert!(matches!(hold.held, Held::No(_)));
+            assert!(mount.is_dir());
+            hold.end(mount);
+            assert!(!mount.exists());
+        });
+        within.join().unwrap();
+        assert!(is_empty(folder.path()));
     }
 
     /// The mode of the mount point was set by its path: who owned the directory above put a link there
