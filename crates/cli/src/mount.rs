@@ -77,6 +77,10 @@ pub struct MountArguments {
     #[arg(long, value_name = "N", hide = true, value_parser = crate::number::parse::<RawFd>)]
     point: Option<RawFd>,
 
+    /// With --device: end when nobody uses the mount any more, by this file's lock: for arck run of who is not root
+    #[arg(long, value_name = "N", hide = true, value_parser = crate::number::parse::<RawFd>)]
+    while_used: Option<RawFd>,
+
     /// Mount when standard input says so, and end when that ends: for arck serve
     #[arg(long, hide = true)]
     beneath: bool,
@@ -170,7 +174,14 @@ fn serve_device(arguments: &MountArguments, number: RawFd) -> Result<ExitCode, S
     }
     // SAFETY: whoever started this has passed it by number, for nothing else; where nothing is open there, calls say so.
     let device = unsafe { OwnedFd::from_raw_fd(number) };
-    arck_mount::beneath::serve(&arguments.pool, &arguments.directory, device)?;
+    // Before there are threads, which inherit the mask.
+    let signals = arguments.while_used.map(|_| block_signals());
+    let mounted = arck_mount::beneath::served(&arguments.pool, &arguments.directory, device)?;
+    if let (Some(signals), Some(number)) = (signals, arguments.while_used) {
+        end_with(signals, mounted.ender());
+        end_unused(mounted.ender(), number);
+    }
+    mounted.serve()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -266,6 +277,16 @@ fn end_with_input(ender: Ender) {
     std::thread::spawn(move || {
         // Whatever it says, until it ends.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        end(&ender);
+    });
+}
+
+/// Ends the mount when nobody uses it any more.
+fn end_unused(ender: Ender, number: RawFd) {
+    // SAFETY: as in `serve_device`. It is open until this process has ended: who uses the mount then waits for that.
+    let lock = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+    std::thread::spawn(move || {
+        crate::run::wait_for_mount_unused(&lock);
         end(&ender);
     });
 }

@@ -16,6 +16,7 @@ mod group;
 mod guard;
 mod hold;
 mod locks;
+mod own_mount;
 mod pool;
 mod private;
 mod program;
@@ -37,7 +38,7 @@ use arck_executable::Runtime;
 use arguments::Persist;
 pub use arguments::RunArguments;
 pub use hold::give_up as give_up_point;
-pub use locks::{mark_private, take_use_lock};
+pub use locks::{mark_private, take_use_lock, wait_for_mount_unused};
 pub use pool::{User, default_pool, locate, named_or_default, why_none, without_superblock};
 use rustix::fd::OwnedFd;
 use telling::say;
@@ -192,8 +193,12 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         true => Err("it is not wanted".to_owned()),
         false => beneath::Server::start(&pool, mount, &user, point),
     };
+    let own = || match arguments.no_mount {
+        true => Err("--no-mount".to_owned()),
+        false => own_mount::OwnMount::begin(&pool, mount, &user),
+    };
     let hold = match seen {
-        None => hold::hold(mount, &pool, server),
+        None => hold::hold(mount, &pool, server, own),
         // In an `arck run` of the same pool and mount point it is held already.
         Some(seen) if seen == pool => hold::Hold::of_another(match reach::is_beneath() {
             true => hold::Held::Mounted,
@@ -216,7 +221,8 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         warnings.iter().for_each(|warning| say(warning));
     }
     let strays = hold.held.told(mount);
-    let ended = user.share_lock(&mut command).and_then(|shared| {
+    let shared = user.share_lock(&mut command, hold.is_own() || reach::is_beneath());
+    let ended = shared.and_then(|shared| {
         let ended = run_to_its_end(&mut command, membership);
         drop(shared);
         ended

@@ -1,15 +1,18 @@
-//! A mount beneath the interception: in the mount namespace of one command, for what the preload library does not reach.
+//! A mount beneath the interception: for what the preload library does not reach.
 //!
-//! The command's `arck run` mounts, in the namespace that it has made, by a device that it has opened; a process outside
+//! That of root's command is in a mount namespace of its own. The command's `arck run` mounts, in the namespace that it has made, by a device that it has opened; a process outside
 //! of the namespace serves it, so that the namespace, and with it the mount, ends with the last of the command's
 //! processes. That process opens no session before somebody asks for something.
+//!
+//! That of another user's is at a directory of his own, where all his programs see it.
 //!
 //! # Invariant
 //! * What is asked before anybody serves waits, and is answered when he does.
 
-use crate::mounted::{self, Mounted};
-pub use crate::point::device;
-use crate::point::{self, KIND};
+pub use crate::mounted::Mounted;
+use crate::point::{self, KIND, KIND_OF_RUN, Point};
+pub use crate::point::{detach_if_dead as detach_dead, device};
+use crate::{helper, mounted};
 use arckfs::ConnectOptions;
 use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -33,11 +36,34 @@ pub fn mount(
     mounted.map_err(|errno| format!("mounting at {} failed: {errno}", directory.display()))
 }
 
-/// Serves what was mounted by the device at a directory that this process need not see, until it is unmounted. Blocks.
+/// Mounts a pool at an empty directory of this user's, who is not root; the device by which it is served. Blocks.
+///
+/// # Errors
+/// One line that says what is wrong and what to do.
+pub fn mount_own(pool: &Path, directory: &Path) -> Result<OwnedFd, String> {
+    let point = Point::find(directory, false)?;
+    if point.path() != directory {
+        return Err(format!(
+            "{} leads to {} by a link; name that",
+            directory.display(),
+            point.path().display()
+        ));
+    }
+    helper::mount(pool, directory, false, KIND_OF_RUN)
+}
+
+/// Detaches what [`mount_own`] has mounted and nobody serves.
+pub fn give_up_own(directory: &Path) {
+    // What is left is detached by the next one.
+    let _ = point::detach(directory);
+}
+
+/// What serves the mount of this device, which is at that directory; this process need not see it there, and if it does
+/// can end it. Opens no session. Blocks until the kernel has answered.
 ///
 /// # Errors
 /// One line.
-pub fn serve(pool: &Path, directory: &Path, device: OwnedFd) -> Result<(), String> {
+pub fn served(pool: &Path, directory: &Path, device: OwnedFd) -> Result<Mounted, String> {
     Mounted::beneath(
         ConnectOptions {
             pool: pool.to_path_buf(),
@@ -45,15 +71,14 @@ pub fn serve(pool: &Path, directory: &Path, device: OwnedFd) -> Result<(), Strin
             group: Vec::new(),
         },
         device,
-    )?
-    .serve()
+    )
 }
 
-/// Where a pool is mounted in this process's namespace by root or its own user, if it is: the last of its mounts. Others
-/// could have the kernel show anything as the pool.
+/// Where a pool is mounted in this process's namespace by root or its own user for longer than an `arck run` takes, if it
+/// is: the last of its mounts. Others could have the kernel show anything as the pool.
 pub fn mounted_at(pool: &Path) -> Option<PathBuf> {
     let mounts = point::mounts().into_iter().rev();
-    let found = { mounts }.find(|mount| is_ours(mount, pool))?;
+    let found = { mounts }.find(|mount| mount.kind == KIND && is_ours(mount, pool))?;
     // One whose process is gone shows nothing.
     std::fs::metadata(&found.at).is_ok().then_some(found.at)
 }
@@ -61,9 +86,16 @@ pub fn mounted_at(pool: &Path) -> Option<PathBuf> {
 /// Whether a mount is that pool's, of root's or this user's.
 fn is_ours(mount: &point::Mount, pool: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    mount.kind == KIND
+    mount.is_of_arck()
         && Path::new(&mount.source) == pool
         && mount.user.is_some_and(|user| user == 0 || user == own)
+}
+
+/// Whether the last of what is mounted at a directory ends with an `arck run`, which [has made it](mount_own).
+pub fn is_of_run(directory: &Path) -> bool {
+    let mounts = point::mounts();
+    let last = mounts.iter().rev().find(|mount| mount.at == directory);
+    last.is_some_and(|mount| mount.kind == KIND_OF_RUN)
 }
 
 /// Whether the last of what is mounted at a directory is that pool's mount, of root's or this user's.

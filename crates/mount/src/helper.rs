@@ -2,7 +2,6 @@
 //!
 //! Invariant: what the helper says when it refuses is told, in one line.
 
-use crate::options::MountOptions;
 use crate::point::no_helper;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -13,16 +12,23 @@ use rustix::net::{
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The variable by which it is told the number of its end of the socket.
 const SOCKET: &str = "_FUSE_COMMFD";
 
-/// Mounts; the kernel's device. Blocks.
+/// Mounts at a directory that was looked at; the kernel's device. `kind`: as the kernel tells it, `fuse.` and a word.
+/// Blocks.
 ///
 /// # Errors
 /// One line.
-pub fn mount(options: &MountOptions) -> Result<OwnedFd, String> {
+pub fn mount(
+    pool: &Path,
+    directory: &Path,
+    read_only: bool,
+    kind: &str,
+) -> Result<OwnedFd, String> {
     let failed = |errno: Errno| format!("mounting by fusermount3: {errno}");
     let (own, its) = socketpair(
         AddressFamily::UNIX,
@@ -33,15 +39,16 @@ pub fn mount(options: &MountOptions) -> Result<OwnedFd, String> {
     .map_err(failed)?;
     let mut command = Command::new("fusermount3");
     // A comma would end the name.
-    let source = options.pool.display().to_string().replace(',', "?");
+    let source = pool.display().to_string().replace(',', "?");
+    let subtype = kind.trim_start_matches("fuse.");
     let mut how = format!(
-        "fsname={source},subtype=arck,default_permissions,nosuid,nodev,max_read={}",
+        "fsname={source},subtype={subtype},default_permissions,nosuid,nodev,max_read={}",
         crate::data::REQUEST_MAX
     );
-    if options.read_only {
+    if read_only {
         how += ",ro";
     }
-    command.args(["-o", &how, "--"]).arg(options.point.path());
+    command.args(["-o", &how, "--"]).arg(directory);
     let number = its.as_raw_fd();
     command.env(SOCKET, number.to_string());
     // SAFETY: a system call between fork and exec, on a descriptor that is open there.

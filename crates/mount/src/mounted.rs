@@ -62,7 +62,11 @@ impl Mounted {
         let requests = Requests::new(users.clone());
         let (device, acl) = match users.serves_others() {
             true => (by_root(options)?, SessionACL::All),
-            false => (helper::mount(options)?, SessionACL::Owner),
+            false => {
+                let at = options.point.path();
+                let device = helper::mount(&options.pool, at, options.read_only, KIND)?;
+                (device, SessionACL::Owner)
+            }
         };
         let session = Session::from_fd(requests, device, acl, config()).map_err(|error| {
             // Nobody will serve it.
@@ -73,19 +77,23 @@ impl Mounted {
         Ok(Mounted::of(session, users, path, point::number_at(path)))
     }
 
-    /// What was mounted in another namespace: see [`beneath`](crate::beneath). Opens no session. Blocks until the kernel
-    /// has answered.
+    /// What was mounted by another process, where this one need not see it: see [`beneath`](crate::beneath). Opens no
+    /// session. Blocks until the kernel has answered.
     ///
     /// # Errors
     /// One line.
-    pub fn beneath(options: ConnectOptions, device: OwnedFd) -> Result<Mounted, String> {
+    pub(crate) fn beneath(options: ConnectOptions, device: OwnedFd) -> Result<Mounted, String> {
         allow_all();
         let path = PathBuf::from(OsStr::from_bytes(&options.mount));
         let users = Arc::new(Users::waiting(options));
         let requests = Requests::new(users.clone());
-        let session = Session::from_fd(requests, device, SessionACL::All, config());
+        let (acl, here) = match users.serves_others() {
+            true => (SessionACL::All, None),
+            false => (SessionACL::Owner, point::number_at(&path)),
+        };
+        let session = Session::from_fd(requests, device, acl, config());
         let session = session.map_err(|error| no_answer(&error))?;
-        Ok(Mounted::of(session, users, &path, None))
+        Ok(Mounted::of(session, users, &path, here))
     }
 
     fn of(

@@ -16,6 +16,8 @@ use std::process::{Command, Stdio};
 
 /// The type of the mount as `/proc/self/mountinfo` has it, with the subtype behind.
 pub const KIND: &str = "fuse.arck";
+/// That of one that `arck run` has made for a user who is not root, and which ends with it.
+pub const KIND_OF_RUN: &str = "fuse.arck-run";
 
 /// A directory that can be mounted at.
 #[derive(Clone, Debug)]
@@ -66,8 +68,8 @@ impl Point {
             return Err("a pool cannot be mounted at /; name another directory".to_owned());
         }
         if let Some(what) = mounted_at(&path) {
-            return Err(match what.kind == KIND {
-                true => format!(
+            return Err(match what.kind.as_str() {
+                KIND => format!(
                     "the pool {} is mounted at {shown} already; end that with: {} {shown}",
                     what.source,
                     match rustix::process::geteuid().is_root() {
@@ -75,7 +77,11 @@ impl Point {
                         false => "fusermount3 -u",
                     }
                 ),
-                false => format!(
+                KIND_OF_RUN => format!(
+                    "the pool {} is mounted at {shown} by an arck run, until that ends; name another directory",
+                    what.source
+                ),
+                _ => format!(
                     "{} is mounted at {shown}; name another directory",
                     what.source
                 ),
@@ -114,6 +120,13 @@ pub struct Mount {
     pub source: String,
     /// Whose process serves it, as the kernel was told by who mounted it (FUSE).
     pub user: Option<u32>,
+}
+
+impl Mount {
+    /// Whether it is a pool's.
+    pub fn is_of_arck(&self) -> bool {
+        [KIND, KIND_OF_RUN].contains(&&*self.kind)
+    }
 }
 
 /// Undoes what the kernel does to spaces and such in that file.
@@ -182,7 +195,7 @@ fn detach_dead(path: &Path) -> Result<(), String> {
         .zip(absolute.file_name())
         .map_or(absolute.clone(), |(above, name)| above.join(name));
     match mounted_at(&resolved) {
-        Some(what) if what.kind == KIND => detach(&resolved).map_err(|error| {
+        Some(what) if what.is_of_arck() => detach(&resolved).map_err(|error| {
             format!("the mount at {shown} is left of a process that is gone, and cannot be detached: {error}; umount {shown}")
         }),
         _ => Err(format!(

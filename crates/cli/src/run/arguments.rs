@@ -58,8 +58,9 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
 
-    /// Do not mount the pool for programs that the library is not loaded into, such as static ones: as root
-    /// arck run does so, where the kernel has FUSE, in a mount namespace of the command's
+    /// Do not mount the pool for programs that the library is not loaded into, such as static ones: where the
+    /// kernel has FUSE arck run does so, as root in a mount namespace of the command's, else by fusermount3
+    /// if --mount is an empty directory of the user's own
     #[arg(long)]
     pub no_mount: bool,
 

@@ -1,4 +1,4 @@
-//! The process that serves the mount beneath a command's interception: started before the command's mount namespace is
+//! The process that serves the mount beneath a command's interception. Root's is started before the command's mount namespace is
 //! made, so that it keeps nothing of that alive, and told to begin when the pool is mounted there.
 //!
 //! # Invariants
@@ -39,12 +39,32 @@ impl Server {
         user: &User,
         point: Option<&OwnedFd>,
     ) -> Result<Server, String> {
-        let device = beneath::device()?;
+        Server::of_device(beneath::device()?, pool, mount, user, point, None)
+    }
+
+    /// The same for a device that was opened. `lock`: see `locks::serve_mount`; it ends when nobody uses the mount.
+    ///
+    /// # Errors
+    /// One line: no process can be started.
+    pub fn of_device(
+        device: OwnedFd,
+        pool: &Path,
+        mount: &Path,
+        user: &User,
+        point: Option<&OwnedFd>,
+        lock: Option<&OwnedFd>,
+    ) -> Result<Server, String> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("arck").arg("mount").arg(pool).arg(mount);
-        command.args(["--device", &device.as_raw_fd().to_string()]);
-        if let Some(point) = point {
-            command.args(["--point", &point.as_raw_fd().to_string()]);
+        let kept = [
+            ("--device", Some(device.as_raw_fd())),
+            ("--point", point.map(OwnedFd::as_raw_fd)),
+            ("--while-used", lock.map(OwnedFd::as_raw_fd)),
+        ];
+        for (option, number) in kept {
+            if let Some(number) = number {
+                command.args([option, &number.to_string()]);
+            }
         }
         command.env_remove("LD_PRELOAD").current_dir("/");
         command
@@ -59,15 +79,16 @@ impl Server {
                 plain(&error)
             )
         };
-        let lock = user.share_lock(&mut command).map_err(failed)?;
-        let kept = [Some(device.as_raw_fd()), point.map(OwnedFd::as_raw_fd)];
+        let lock = user.share_lock(&mut command, false).map_err(failed)?;
         // SAFETY: system calls between fork and exec, on descriptors that are open there.
         unsafe {
             command.pre_exec(move || {
-                kept.into_iter().flatten().try_for_each(|number| {
-                    let descriptor = rustix::fd::BorrowedFd::borrow_raw(number);
-                    fcntl_setfd(descriptor, FdFlags::empty()).map_err(io::Error::from)
-                })
+                kept.into_iter()
+                    .filter_map(|(_, number)| number)
+                    .try_for_each(|number| {
+                        let descriptor = rustix::fd::BorrowedFd::borrow_raw(number);
+                        fcntl_setfd(descriptor, FdFlags::empty()).map_err(io::Error::from)
+                    })
             });
         }
         let process = command.spawn().map_err(failed)?;
@@ -85,20 +106,27 @@ impl Server {
         mount: &Path,
         point: Option<&OwnedFd>,
     ) -> Result<Serving, String> {
-        let mounted = beneath::mount(pool, mount, point, &self.device).and_then(|()| {
-            let input = self.process.stdin.take();
-            let told = input.map(|mut input| input.write_all(b"\n"));
-            match told {
-                Some(Ok(())) => Ok(()),
-                _ => Err("what is to serve a mount has ended".to_owned()),
-            }
-        });
-        match mounted {
-            Ok(()) => Ok(Serving(self.process)),
+        match beneath::mount(pool, mount, point, &self.device) {
+            Ok(()) => self.begin(),
             Err(line) => {
                 drop(self.process.stdin.take());
                 let _ = self.process.wait();
                 Err(line)
+            }
+        }
+    }
+
+    /// Has it serve: it is mounted.
+    ///
+    /// # Errors
+    /// One line: it has ended.
+    pub fn begin(mut self) -> Result<Serving, String> {
+        let input = self.process.stdin.take();
+        match input.map(|mut input| input.write_all(b"\n")) {
+            Some(Ok(())) => Ok(Serving(self.process)),
+            _ => {
+                let _ = self.process.wait();
+                Err("what is to serve a mount has ended".to_owned())
             }
         }
     }

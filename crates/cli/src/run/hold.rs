@@ -8,7 +8,8 @@
 //! cannot be, an empty file system that can only be read, since root passes by permission bits. Where the pool is
 //! mounted there already, by whoever, all this is not needed.
 //!
-//! A user namespace, by which other users could have the same, is not made: in it, set-user-ID programs
+//! Other users' is mounted at a directory of their own, where that is to be ([`own_mount`](super::own_mount)).
+//! A user namespace, by which they could have the same as root, is not made: in it, set-user-ID programs
 //! (`sudo`, `su`) give no rights, the user's further groups cannot be given to files, and who looks
 //! at the ids of others sees none. Where such a user could write the mount point itself, the report says so.
 //!
@@ -19,6 +20,7 @@
 //!   lock of it that excludes that, it is used without: nobody who asks for the lock removes it then either.
 
 use super::beneath::{Server, Serving};
+use super::own_mount::{OF_ARCK, OwnMount};
 use super::telling::plain;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags, fchmod, flock, fstat, open};
@@ -31,8 +33,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Mode of a mount point that `arck run` has made: nobody writes, and the bit by which it is known.
-const OF_ARCK: u32 = 0o1555;
 /// How often a mount point is made again that another `arck run` removes meanwhile.
 const TRIES: usize = 16;
 /// Before it is tried again where somebody has it locked.
@@ -86,24 +86,29 @@ pub struct Hold {
     point: Option<OwnedFd>,
     /// What serves the pool there.
     serving: Option<Serving>,
+    /// The part in a mount of this user's, who is not root.
+    own: Option<OwnMount>,
 }
 
 /// For what this thread starts from here on. `server`: what is to serve the pool there, if it is to be mounted.
-/// It is given the mount point, to remove it when nobody uses it any more.
+/// It is given the mount point, to remove it when nobody uses it any more. `own`: the mount of who is not root.
 pub fn hold(
     mount: &Path,
     pool: &Path,
     server: impl FnOnce(Option<&OwnedFd>) -> Result<Server, String>,
+    own: impl FnOnce() -> Result<OwnMount, String>,
 ) -> Hold {
-    if arck_mount::beneath::is_mounted_at(pool, mount) {
+    let is_mounted = arck_mount::beneath::is_mounted_at(pool, mount);
+    if is_mounted && !arck_mount::beneath::is_of_run(mount) {
         return Hold::of_another(Held::Mounted);
     }
     if !rustix::process::geteuid().is_root() {
-        let (held, point) = without_namespace(mount);
-        return Hold {
-            held,
-            point,
-            serving: None,
+        return match own() {
+            Ok(own) => Hold {
+                own: Some(own),
+                ..Hold::of_another(Held::Mounted)
+            },
+            Err(why) => without_namespace(mount, &why),
         };
     }
     let point = match make(mount) {
@@ -133,9 +138,8 @@ pub fn hold_over(
 fn refused(error: io::Error, point: Option<OwnedFd>) -> Hold {
     let why = format!("root's own mount is refused: {}", plain(&error));
     Hold {
-        held: Held::No(why),
         point,
-        serving: None,
+        ..Hold::of_another(Held::No(why))
     }
 }
 
@@ -146,7 +150,13 @@ impl Hold {
             held,
             point: None,
             serving: None,
+            own: None,
         }
+    }
+
+    /// Whether that ends with those who use it.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Whether the pool lies there.
@@ -157,6 +167,9 @@ impl Hold {
     /// The command has ended. Removes what was made, if nobody else uses it; what was done through a mount is folded
     /// when it returns.
     pub fn end(self, mount: &Path) {
+        if let Some(own) = self.own {
+            own.end();
+        }
         if let Some(serving) = self.serving {
             // Else it ends with the last of those who see it.
             if !is_shared_namespace() {
@@ -283,17 +296,22 @@ fn is_own_and_empty(directory: &OwnedFd) -> io::Result<bool> {
     Ok(is_own && is_empty)
 }
 
-fn without_namespace(mount: &Path) -> (Held, Option<OwnedFd>) {
+/// `why`: it is not mounted there.
+fn without_namespace(mount: &Path, why: &str) -> Hold {
     let point = make(mount).ok();
     // What this user may not make, his programs may not either.
-    if std::fs::symlink_metadata(mount).is_err() {
-        return (Held::Yes, point);
-    }
-    let held = match rustix::fs::access(mount, rustix::fs::Access::WRITE_OK) {
-        Ok(()) => Held::No("it exists, and the user may write it".to_string()),
-        Err(_) => Held::Yes,
+    let may_write = std::fs::symlink_metadata(mount).is_ok()
+        && rustix::fs::access(mount, rustix::fs::Access::WRITE_OK).is_ok();
+    let held = match may_write {
+        true => Held::No(format!(
+            "it exists, and the user may write it; it is not mounted there: {why}"
+        )),
+        false => Held::Yes,
     };
-    (held, point)
+    Hold {
+        point,
+        ..Hold::of_another(held)
+    }
 }
 
 /// `outside`: what lies there, locked, if it is the host's.
@@ -316,18 +334,17 @@ fn in_own_namespace(
     let mounted = server.and_then(|server| server.mount(pool, mount, point.as_ref()));
     if let Ok(serving) = mounted {
         return Ok(Hold {
-            held: Held::Mounted,
             point,
             serving: Some(serving),
+            ..Hold::of_another(Held::Mounted)
         });
     }
     let closed = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let options = c"mode=0555,size=4k,nr_inodes=2";
     mount_at(c"arck", &path, Some((c"tmpfs", options)), closed)?;
     Ok(Hold {
-        held: Held::Yes,
         point,
-        serving: None,
+        ..Hold::of_another(Held::Yes)
     })
 }
 
@@ -385,7 +402,8 @@ mod tests {
             // SAFETY: a number. The others of this process keep their root.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_FS) }, 0);
             rustix::process::chroot(&root).unwrap();
-            let hold = hold(mount, pool, |_| Err("none".to_owned()));
+            let none = || "none".to_owned();
+            let hold = hold(mount, pool, |_| Err(none()), || Err(none()));
             assert!(matches!(hold.held, Held::No(_)));
             assert!(mount.is_dir());
             hold.end(mount);

@@ -35,9 +35,12 @@ pub fn take_start_lock(pool: &Path, directory: &OwnedFd) -> Result<(), String> {
     }
 }
 
-/// Bytes of the use lock's file: the mark of a private controller, and the use lock.
+/// Bytes of the use lock's file: the mark of a private controller, and the use lock; the same for a mount that `arck run`
+/// has made for its user: shared by who uses it, and by the processes that serve such mounts.
 const MARK: libc::off_t = 0;
 const USE: libc::off_t = 1;
+const USE_OF_MOUNT: libc::off_t = 2;
+const SERVING: libc::off_t = 3;
 
 /// A lock of a byte.
 fn record(kind: libc::c_int, byte: libc::off_t) -> libc::flock {
@@ -80,10 +83,53 @@ pub fn mark_private(pool: &Path) -> Option<OwnedFd> {
 
 /// Whether a private controller serves the pool of this use lock.
 pub fn is_private(use_lock: &OwnedFd) -> bool {
-    let mut asked = record(libc::F_RDLCK, MARK);
+    ![None, Some(libc::F_UNLCK)].contains(&against(use_lock, libc::F_RDLCK, MARK))
+}
+
+/// The kind of lock by which others keep an open file from taking this one of a byte.
+fn against(file: &OwnedFd, kind: libc::c_int, byte: libc::off_t) -> Option<libc::c_int> {
+    let mut asked = record(kind, byte);
     // SAFETY: the kernel writes the structure.
-    let done = unsafe { libc::fcntl(use_lock.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
-    done == 0 && libc::c_int::from(asked.l_type) != libc::F_UNLCK
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
+    (done == 0).then_some(libc::c_int::from(asked.l_type))
+}
+
+/// Says that this `arck run`, or its command, uses such a mount. EAGAIN while one ends.
+pub fn share_mount(file: &OwnedFd) -> Result<(), Errno> {
+    take(file, libc::F_RDLCK, USE_OF_MOUNT)
+}
+
+/// The `arck run` does not use it any more.
+pub fn leave_mount(file: &OwnedFd) {
+    // What was locked can be let go.
+    let _ = take(file, libc::F_UNLCK, USE_OF_MOUNT);
+}
+
+/// Whether such a mount has begun to end, or is about to: it is served, and nobody uses it.
+pub fn is_mount_ending(file: &OwnedFd) -> bool {
+    against(file, libc::F_WRLCK, USE_OF_MOUNT) != Some(libc::F_RDLCK)
+        && against(file, libc::F_WRLCK, SERVING) == Some(libc::F_RDLCK)
+}
+
+/// For what is to serve such a mount: a file that it is to keep open for as long as it does.
+pub fn serve_mount(pool: &Path) -> Result<OwnedFd, Errno> {
+    let file = open_to_exclude(pool)?;
+    take(&file, libc::F_RDLCK, SERVING)?;
+    Ok(file)
+}
+
+/// Blocks until nobody uses such a mount; from then on nobody does, as long as the file is open.
+pub fn wait_for_mount_unused(file: &OwnedFd) {
+    let wanted = record(libc::F_WRLCK, USE_OF_MOUNT);
+    loop {
+        // SAFETY: the kernel reads the structure.
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw const wanted) };
+        match done {
+            0 => return,
+            // A signal, or no memory for a lock.
+            _ => std::thread::sleep(LOCK_PAUSE),
+        }
+    }
 }
 
 /// For a private controller that would end: the use lock, which nobody else has then, for as long as what
@@ -172,6 +218,34 @@ mod tests {
         drop(first);
         let second = open();
         assert!(try_for(|| flock(&second, exclusive)).unwrap());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A mount of `arck run`'s ends when the last has left it, is waited for by who has, and by who comes.
+    #[test]
+    fn a_mount_ends_with_the_last_who_uses_it() {
+        let directory = scratch("mount-lock");
+        let serving = serve_mount(&directory).unwrap();
+        let path = directory.join(USE_LOCK);
+        let open = || openat(CWD, &path, OFlags::RDONLY, Mode::empty()).unwrap();
+        let (first, second) = (open(), open());
+        for file in [&first, &second] {
+            share_mount(file).unwrap();
+        }
+        assert!(!is_mount_ending(&first));
+        leave_mount(&first);
+        assert!(!is_mount_ending(&first), "the second uses it");
+        std::thread::scope(|scope| {
+            scope.spawn(|| wait_for_mount_unused(&serving));
+            drop(second);
+            assert!(is_mount_ending(&first));
+        });
+        assert!(is_mount_ending(&first));
+        assert_eq!(share_mount(&first), Err(Errno::AGAIN));
+        // It has ended.
+        drop(serving);
+        assert!(!is_mount_ending(&first));
+        share_mount(&first).unwrap();
         std::fs::remove_dir_all(directory).unwrap();
     }
 

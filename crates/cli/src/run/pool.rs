@@ -265,10 +265,16 @@ impl User {
         }
     }
 
-    /// Lets the processes of a command hold the use lock too, by an open file of their own, which they
+    /// The use lock, where this user may have it.
+    pub fn use_lock(&self) -> Option<Arc<OwnedFd>> {
+        self.use_lock.clone()
+    }
+
+    /// Lets the processes of a command hold the use lock too, and with `of_mount` that of a mount of `arck run`'s, by an
+    /// open file of their own, which they
     /// inherit; `ARCK_KEEP` tells the preload library which descriptor that is. Nothing may be started
     /// after this but the command. What is returned is open until then.
-    pub fn share_lock(&self, command: &mut Command) -> io::Result<Option<OwnedFd>> {
+    pub fn share_lock(&self, command: &mut Command, of_mount: bool) -> io::Result<Option<OwnedFd>> {
         let Some(lock) = &self.use_lock else {
             return Ok(None);
         };
@@ -279,6 +285,10 @@ impl User {
         let shared = openat(CWD, path, flags, Mode::empty())?;
         let shared = fcntl_dupfd_cloexec(&shared, kept_descriptor())?;
         locks::share(&shared)?;
+        if of_mount {
+            // Whoever asks for it has it himself, or is within who has: nobody has taken it to end the mount.
+            let _ = locks::share_mount(&shared);
+        }
         let status = rustix::fs::fstat(&shared)?;
         let (device, inode) = (status.st_dev, status.st_ino);
         let kept = format!("{}:{device}:{inode}", shared.as_raw_fd());

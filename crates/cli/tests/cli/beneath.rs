@@ -38,7 +38,7 @@ fn expect_root() {
     );
 }
 
-fn compile(directory: &Path) -> PathBuf {
+pub fn compile(directory: &Path) -> PathBuf {
     let (file, program) = (directory.join("copies.c"), directory.join("copies"));
     std::fs::write(&file, SOURCE).unwrap();
     let mut compile = Command::new("cc");

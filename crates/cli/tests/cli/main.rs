@@ -13,6 +13,7 @@ mod managed;
 mod meeting;
 mod mistakes;
 mod mounting;
+mod own_mounts;
 mod owners;
 mod pools;
 mod reach;

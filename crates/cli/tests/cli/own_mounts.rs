@@ -1,0 +1,135 @@
+//! `arck run` of who is not root, at a directory of his own: what the library is not loaded into finds the pool there, by a
+//! mount that ends with the last who uses it. Needs root, to become him, the kernel's FUSE, and fusermount3.
+
+use crate::beneath::compile;
+use crate::support::{Place, Running};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+/// For all that a script does.
+const SOON: Duration = Duration::from_secs(120);
+const ANN: u32 = 1001;
+
+/// A namespace of mounts in which everybody may open `/dev/fuse`, as is usual, and the user has a name, which fusermount3
+/// asks for. `./copies` is static. `mounted` tells whether anything is at `seen`; `soon` waits for a condition.
+const WORLD: &str = r#"
+exec 2>&1
+cd "$0"
+mkdir device && mount -t tmpfs -o dev none device
+mknod device/fuse c 10 229 && chmod 666 device/fuse && mount --bind device/fuse /dev/fuse
+{ cat /etc/passwd; echo ann:x:1001:1001::/:/bin/sh; } >passwd && mount --bind passwd /etc/passwd
+as() { setpriv --reuid 1001 --regid 1001 --groups 1001,2000 --inh-caps=-all "$@"; }
+run() { as ./arck run --pool pool --mount "$0/seen" "$@"; }
+mounted() { grep -q " $0/seen " /proc/self/mountinfo; }
+soon() { for i in $(seq 3000); do if "$@"; then return 0; fi; sleep 0.02; done; echo "not in a minute: $*"; exit 1; }
+unmounted() { ! mounted; }
+there() { test -e "$1"; }
+as ./arck mkfs --size 64M pool
+"#;
+
+/// What a script says, in a place of the user's own.
+fn says(script: &str) -> String {
+    let (place, _) = Place::of_users(ANN);
+    let program = compile(place.path());
+    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", &format!("{WORLD}\n{script}")]);
+    command.arg(place.path()).env("LC_ALL", "C");
+    let output = Running::start(command).finished(SOON);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    said.replace(place.path().to_str().unwrap(), "/PLACE")
+}
+
+#[test]
+fn what_is_not_reached_finds_the_pool_at_a_directory_of_ones_own() {
+    // One that is made, and goes.
+    let made = "run -- sh -c 'echo text >seen/a; ./copies seen/a seen/b; cat seen/b'; mounted || test -e seen || echo gone";
+    assert_eq!(says(made), "at /PLACE\ntext\ngone\n");
+    // One that was there, and stays as it was; links lead there too.
+    let was_there = "as mkdir -m 750 seen; ln -s seen link; run -- sh -c 'echo text >seen/a; ./copies link/a link/b'; \
+                     mounted || ls -lA seen | wc -l; stat -c %a seen; run -- cat seen/b";
+    assert_eq!(says(was_there), "at /PLACE\n1\n750\ntext\n");
+}
+
+/// Where it cannot be mounted the programs are named, and nothing of the host's is hidden.
+#[test]
+fn where_it_may_not_be_mounted_it_is_not() {
+    let looks = "run -- ./copies 2>&1 | grep -c 'does not see the pool' || true; mounted || echo not mounted";
+    for (why, begins, ends) in [
+        (
+            "it is not empty",
+            "as mkdir seen; as touch seen/kept",
+            "ls seen",
+        ),
+        ("it is another's", "mkdir seen", "ls seen"),
+        (
+            "it is a link",
+            "as mkdir other; as ln -s other seen",
+            "ls -A other",
+        ),
+        (
+            "no helper",
+            "mount --bind /dev/null \"$(command -v fusermount3)\"",
+            "ls -d seen 2>/dev/null || true",
+        ),
+        (
+            "no device",
+            "chmod 600 device/fuse",
+            "ls -d seen 2>/dev/null || true",
+        ),
+        (
+            "it is not wanted",
+            "run() { as ./arck run --no-mount --pool pool --mount \"$0/seen\" \"$@\"; }",
+            "ls -d seen 2>/dev/null || true",
+        ),
+    ] {
+        let kept = if why == "it is not empty" {
+            "kept\n"
+        } else {
+            ""
+        };
+        let said = says(&format!("{begins}\n{looks}\n{ends}"));
+        assert_eq!(said, format!("1\nnot mounted\n{kept}"), "{why}");
+    }
+}
+
+#[test]
+fn it_ends_with_the_last_who_uses_it() {
+    // Another `arck run`, which came later, and what a command left in the background.
+    let shared = "touch one two; chown ann one two
+        run -- sh -c 'echo text >seen/a; : >one.in; while test -e one; do sleep 0.02; done' &
+        soon there one.in
+        run -- sh -c ': >two.in; while test -e two; do sleep 0.02; done; ./copies seen/a seen/b; cat seen/b' &
+        soon there two.in
+        as cat seen/a; as ./arck run --pool pool -- ls /arck
+        rm one; wait %1; mounted && echo mounted; rm two; wait %2; mounted || echo unmounted
+        touch go; chown ann go
+        run -- sh -c '(while test -e go; do sleep 0.02; done; ./copies seen/a seen/c) >said 2>&1 & echo left'
+        mounted && echo mounted; rm go; soon unmounted; cat said; run -- cat seen/c; soon unmounted; test -e seen || echo gone";
+    assert_eq!(
+        says(shared),
+        "text\na\nmounted\nat /PLACE\ntext\nunmounted\nleft\nmounted\nat /PLACE\ntext\ngone\n"
+    );
+}
+
+/// Whoever is killed: nothing stays, nothing that was done is lost, and the next one mounts.
+#[test]
+fn kills_leave_nothing_mounted() {
+    for (killed, then) in [
+        ("^arck mount $0/pool .*--while-used", ""),
+        ("^./arck run .*--mount $0/seen", "soon unmounted"),
+    ] {
+        let script = format!(
+            "touch go; chown ann go
+            run -- sh -c './copies passwd seen/a; : >in; while test -e go; do sleep 0.02; done' & soon there in
+            kill -KILL $(pgrep -o -f -- \"{killed}\"); rm go; wait || true; {then}
+            run -- sh -c 'cmp seen/a passwd && ./copies seen/a seen/b && cmp seen/b passwd && echo same'
+            mounted || echo unmounted"
+        );
+        // The shell tells of it, sooner or later.
+        let said = says(&script).replace("Killed\n", "");
+        assert_eq!(said, "at /PLACE\nat /PLACE\nsame\nunmounted\n", "{killed}");
+    }
+}
