@@ -177,6 +177,7 @@ fn of_micro(report: crate::report::Report, seconds: f64) -> Chapter {
                 tmpfs: found.tmpfs,
                 arck: found.arckfs,
                 ratio: found.ratio,
+                processors: None,
                 calls: None,
                 bystander: None,
             };

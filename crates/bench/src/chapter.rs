@@ -41,10 +41,22 @@ pub struct Row {
     pub ratio: f64,
     /// The ratio that is asked for.
     pub wanted: Option<f64>,
+    /// Of the processors, where that is told apart.
+    pub processors: Option<Processors>,
     /// Of single calls, where they are timed one by one.
     pub calls: Option<Sides>,
     /// Of another session's calls meanwhile.
     pub bystander: Option<Sides>,
+}
+
+/// Nanoseconds of processor time an operation, by all threads of these processes, medians of the rounds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Processors {
+    /// By the programs, with the kernel's part, on tmpfs and on Arck.
+    pub tmpfs: f64,
+    pub arck: f64,
+    /// By Arck's controller meanwhile.
+    pub controller: f64,
 }
 
 /// Latencies on both sides, medians of the rounds.
@@ -64,6 +76,7 @@ impl Row {
             arck: median(pairs.iter().map(|pair| pair.1)),
             ratio: median(pairs.iter().map(|(tmpfs, arck)| tmpfs / arck)),
             wanted,
+            processors: None,
             calls: None,
             bystander: None,
         }
@@ -135,11 +148,45 @@ impl Report for Chapter {
                 wanted(row.wanted)
             )?;
         }
+        self.write_processors(text)?;
         self.write_latencies(text)
     }
 }
 
 impl Chapter {
+    fn write_processors(&self, text: &mut String) -> std::fmt::Result {
+        use std::fmt::Write;
+        let told = |row: &Row| row.processors.map(|found| (row.clone(), found));
+        let rows: Vec<(Row, Processors)> = self.rows.iter().filter_map(told).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            text,
+            "\nNanoseconds of processor time an operation: of the programs' threads, and of Arck's controller meanwhile. What all of \
+             them take divided by {} processors is the least that can be from one operation to the next.\n",
+            self.machine.processors
+        )?;
+        writeln!(
+            text,
+            "| operation | where | tmpfs | Arck | its controller | tmpfs / all of Arck's |"
+        )?;
+        writeln!(text, "| --- | --- | ---: | ---: | ---: | ---: |")?;
+        for (row, found) in rows {
+            writeln!(
+                text,
+                "| {} | {} | {:.0} | {:.0} | {:.0} | {:.2} |",
+                row.what,
+                row.setting,
+                found.tmpfs,
+                found.arck,
+                found.controller,
+                found.tmpfs / (found.arck + found.controller)
+            )?;
+        }
+        Ok(())
+    }
+
     fn write_latencies(&self, text: &mut String) -> std::fmt::Result {
         use std::fmt::Write;
         let timed = |row: &&Row| row.calls.is_some() || row.bystander.is_some();

@@ -6,10 +6,10 @@
 //! * Both sides do the same operations; rounds of the one and the other alternate, and which is first does too.
 //!   Each process has a session of its own, of one trust group. A round that is not counted comes first.
 
-use crate::chapter::{Chapter, Row};
+use crate::chapter::{Chapter, Processors, Row};
 use crate::conversation::{self, Conversation};
 use crate::machine::Machine;
-use crate::measure::monotonic;
+use crate::measure::{median, monotonic, process_time};
 use crate::outcome::Outcome;
 use crate::pool::{self, Bench};
 use crate::progress::Progress;
@@ -45,12 +45,22 @@ enum Order<W> {
     Clean,
 }
 
-/// When the first thread began and the last was done (nanoseconds of the monotonic clock), and what all did.
+/// When the first thread began and the last was done (nanoseconds of the monotonic clock), what all did, and how many
+/// nanoseconds of processor time their processes took for it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Span {
     begin: u64,
     end: u64,
     operations: u64,
+    processor: f64,
+}
+
+/// Nanoseconds of an operation in a run: from one to the next, and of processor time, of the processes and of the controller.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    time: f64,
+    processor: f64,
+    controller: f64,
 }
 
 /// What a thread does in a run; it answers how many operations that was.
@@ -111,8 +121,8 @@ impl<W: Copy + Serialize> Crew<W> {
         Ok(())
     }
 
-    /// Nanoseconds from one operation to the next.
-    fn run(&mut self) -> Outcome<f64> {
+    fn run(&mut self, bench: &Bench) -> Outcome<Taken> {
+        let before = bench.server_nanoseconds()?;
         let at = monotonic() + START;
         for worker in &mut self.processes {
             worker.tell(&Order::<W>::Run { at })?;
@@ -124,7 +134,13 @@ impl<W: Copy + Serialize> Crew<W> {
             all = Some(all.map_or(span, |all| all.and(span)));
         }
         let all = all.ok_or("there are no processes")?;
-        Ok((all.end - all.begin) as f64 / all.operations as f64)
+        let controller = (bench.server_nanoseconds()? - before) as f64;
+        let operations = all.operations as f64;
+        Ok(Taken {
+            time: (all.end - all.begin) as f64 / operations,
+            processor: all.processor / operations,
+            controller: controller / operations,
+        })
     }
 
     fn end(self) -> Outcome<()> {
@@ -139,6 +155,7 @@ impl Span {
             begin: self.begin.min(other.begin),
             end: self.end.max(other.end),
             operations: self.operations + other.operations,
+            processor: self.processor + other.processor,
         }
     }
 }
@@ -192,19 +209,26 @@ pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Cha
         let pairs = pairs(&bench, how, task)
             .map_err(|error| format!("{}, {}: {error}", task.name, task.setting))?;
         bench.stop()?;
-        let row = Row::of_pairs(task.name, &task.setting, &pairs, task.wanted);
-        chapter.rows.push(row);
+        let times: Vec<(f64, f64)> = { pairs.iter() }.map(|[a, b]| (a.time, b.time)).collect();
+        chapter.rows.push(Row {
+            processors: Some(Processors {
+                tmpfs: median(pairs.iter().map(|pair| pair[0].processor)),
+                arck: median(pairs.iter().map(|pair| pair[1].processor)),
+                controller: median(pairs.iter().map(|pair| pair[1].controller)),
+            }),
+            ..Row::of_pairs(task.name, &task.setting, &times, task.wanted)
+        });
     }
     chapter.seconds = start.elapsed().as_secs_f64();
     Ok(chapter)
 }
 
-/// The rounds' nanoseconds of an operation, on tmpfs and on Arck.
+/// What an operation took in each round, on tmpfs and on Arck.
 fn pairs<W: Copy + Serialize>(
     bench: &Bench,
     how: &How,
     task: &Task<W>,
-) -> Outcome<Vec<(f64, f64)>> {
+) -> Outcome<Vec<[Taken; 2]>> {
     let start = |kernel| Crew::start(bench, how.task, kernel, task.share);
     let mut sides = [start(true)?, start(false)?];
     let anew = task.rounds == Rounds::Anew;
@@ -213,20 +237,20 @@ fn pairs<W: Copy + Serialize>(
     }
     let mut pairs = Vec::new();
     for round in 0..=how.rounds {
-        let mut pair = [0.0; 2];
+        let mut pair = [Taken::default(); 2];
         for turn in 0..2 {
             let side = (round + turn) % 2;
             let crew = &mut sides[side];
             if anew {
                 crew.prepare()?;
             }
-            pair[side] = crew.run()?;
+            pair[side] = crew.run(bench)?;
             if anew {
                 crew.clean()?;
             }
         }
         if round > 0 {
-            pairs.push((pair[0], pair[1]));
+            pairs.push(pair);
         }
     }
     for mut crew in sides {
@@ -269,8 +293,10 @@ fn run(prepared: &mut Prepared, at: u64) -> Outcome<Span> {
             begin,
             end: monotonic(),
             operations,
+            processor: 0.0,
         })
     };
+    let before = process_time();
     let spans: Vec<Outcome<Span>> = std::thread::scope(|scope| {
         let threads = prepared.threads.iter_mut();
         let threads: Vec<_> = threads
@@ -282,6 +308,9 @@ fn run(prepared: &mut Prepared, at: u64) -> Outcome<Span> {
             .collect()
     });
     let spans: Vec<Span> = spans.into_iter().collect::<Outcome<_>>()?;
-    let all = spans.into_iter().reduce(Span::and);
+    let all = spans.into_iter().reduce(Span::and).map(|all| Span {
+        processor: process_time() - before,
+        ..all
+    });
     all.ok_or_else(|| "there are no threads".to_owned())
 }

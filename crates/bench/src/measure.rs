@@ -18,6 +18,12 @@ pub struct Sample {
     pub processor: f64,
 }
 
+/// Nanoseconds of processor time that all threads of this process have used.
+pub fn process_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
 /// Nanoseconds of processor time this thread has used.
 fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -31,7 +31,12 @@ fn rows(arguments: &[&str]) -> Vec<(String, String)> {
             let figure = row[field].as_f64().expect("a figure");
             assert!(figure > 0.0 && figure.is_finite(), "{row}");
         }
+        for (field, least) in [("tmpfs", 1.0), ("arck", 1.0), ("controller", 0.0)] {
+            let figure = row["processors"][field].as_f64().expect("a figure");
+            assert!(figure >= least && figure.is_finite(), "{row}");
+        }
     }
+    assert!(table.contains("| its controller |"), "{table}");
     rows.iter()
         .map(|row| (text(row, "what"), text(row, "setting")))
         .collect()
