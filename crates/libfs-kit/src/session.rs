@@ -20,6 +20,7 @@
 mod calls;
 mod opening;
 pub mod reach;
+mod room;
 mod segments;
 
 use crate::connection::{Answered, Connection, PATIENCE};

@@ -6,6 +6,7 @@
 //! * Nobody else sees a region that is not whole: who makes it says so when the LibFS's own part is there.
 //! * A session that could not be prepared has ended when this says so.
 
+use super::room::Raised;
 use super::{REGION_SIZE, Session, State, reach, segments};
 use crate::connection::{self, Connection};
 use crate::forks;
@@ -158,18 +159,24 @@ impl Session {
         };
         forks::watch();
         let mut deadline = None;
+        // Until the session's descriptors are where they are kept.
+        let mut raised = None;
+        let mut makes_room = || raised.is_none() && raised.replace(Raised::new()).is_none();
         // There is a controller, which may have much to do.
         let greeting = options.patience.max(connection::PATIENCE);
         let (socket, made_by, answer, descriptors) = loop {
             let made_by = connection::Sender::now();
-            let socket = connection::connect_patiently(pool, &mut deadline, options.patience)
-                .map_err(|errno| match errno {
+            let socket = connection::connect_patiently(pool, &mut deadline, options.patience);
+            let socket = match socket {
+                Err(Errno::MFILE) if makes_room() => continue,
+                socket => socket.map_err(|errno| match errno {
                     Errno::NOENT if !pool.join(layout::SUPERBLOCK).exists() => {
                         ConnectError::NoPool { pool: name() }
                     }
                     Errno::NOENT | Errno::CONNREFUSED => ConnectError::NotServed { pool: name() },
                     errno => system("cannot reach the controller")(errno),
-                })?;
+                })?,
+            };
             let caller = Caller::of_process(options.group).with_region(options.region_size);
             match connection::greet(&socket, caller, greeting) {
                 Ok((answer, descriptors)) => break (socket, made_by, answer, descriptors),
@@ -179,6 +186,7 @@ impl Session {
                 {
                     arck_protocol::wait::sleep(connection::PAUSE);
                 }
+                Err(Errno::MFILE) if makes_room() => {}
                 Err(Errno::MFILE) => {
                     let what = "a session takes seven descriptors, and the limit (`ulimit -n`) leaves fewer";
                     return Err(system(what)(Errno::MFILE));

@@ -8,6 +8,7 @@
 //!   are dropped before the next operation ([`Session::drop_withdrawn`]).
 
 use super::Session;
+use super::room::with_room;
 use crate::received::Received;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{PAGE_SIZE, PagePtr, PageWords, Pages, SegmentNumber};
@@ -227,11 +228,13 @@ impl Session {
         segments: &[SegmentNumber],
         to_write: bool,
     ) -> Result<Received, Errno> {
-        let segments = segments.to_vec();
         let count = segments.len();
-        let (answer, descriptors) = self.call(&match to_write {
-            true => Call::MapSegments { segments },
-            false => Call::ReadSegments { segments },
+        let (answer, descriptors) = with_room(|| {
+            let segments = segments.to_vec();
+            self.call(&match to_write {
+                true => Call::MapSegments { segments },
+                false => Call::ReadSegments { segments },
+            })
         })?;
         match answer {
             Answer::Segments(_) if descriptors.len() == count => Ok(descriptors),
@@ -283,6 +286,10 @@ impl Session {
 
     /// One more data segment of this session's own, mapped read-write and populated. ENOSPC.
     pub fn grant_segment(&self) -> Result<SegmentNumber, Errno> {
+        with_room(|| self.grant_segment_once())
+    }
+
+    fn grant_segment_once(&self) -> Result<SegmentNumber, Errno> {
         let answered = self.call_for_any(&Call::GrantSegment, &[])?;
         let Answer::Segments(segments) = &answered.answer else {
             return Err(Errno::PROTO);

@@ -50,6 +50,11 @@ fn forks_while_locks_are_taken() {
 }
 
 #[test]
+fn children_that_are_forked_at_the_limit_of_descriptors() {
+    same("at_the_limit");
+}
+
+#[test]
 fn locks_that_the_kernel_keeps() {
     same("kept_locks");
 }
