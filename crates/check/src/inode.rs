@@ -171,13 +171,18 @@ impl<S: Sink> Look<'_, S> {
         }
         if header.sealed != 0 && !header.may_be_sealed() {
             let detail = format!(
-                "sealed {:#x}, and no directory of a session's",
-                header.sealed
+                "sealed {:#x} in slot {}, and no directory of a session's that goes on elsewhere",
+                header.sealed,
+                header.sealed_slot()
             );
             self.of_header(56, detail);
         }
         if header.sealed == 0 && header.sealed_slot() != 0 {
             let detail = format!("slot {} of what is not sealed", header.sealed_slot());
+            self.of_header(40, detail);
+        }
+        if header.state_reserved() != 0 {
+            let detail = format!("bits {:#x} of its state", header.state_reserved());
             self.of_header(40, detail);
         }
         let session = header.ownership.session();

@@ -30,7 +30,7 @@ use arck_controller_state::journal::Target;
 use arck_controller_state::segments::{self, SEGMENT_ENTRY_SIZE, SegmentEntry, SegmentKind};
 use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::arena::BRANCH_SLOTS;
-use arck_core_state::header::{COUNTED_MAX, HEADER_SIZE, HeaderKind};
+use arck_core_state::header::{HEADER_SIZE, HeaderKind};
 use arck_core_state::superblock::Superblock;
 use arck_core_state::{
     FileKind, Geometry, InodeNumber, Ownership, PAGE_SIZE, PagePtr, PageWords, Pages,
@@ -100,12 +100,18 @@ impl Header {
     pub fn sealed_slot(&self) -> u32 {
         (self.state >> 32) as u32
     }
-    /// Whether it can have a sealed delta as it says: a living directory of a session's.
+    /// Bits of the state word that mean nothing.
+    pub fn state_reserved(&self) -> u64 {
+        self.state & 0xffff_0000
+    }
+    /// Whether it can have a sealed delta as it says: a living directory of a session's, whose active delta is another,
+    /// and came later.
     pub fn may_be_sealed(&self) -> bool {
         self.kind() == HeaderKind::Alive as u8
             && self.file_kind() == FileKind::Directory as u8
             && self.ownership.session() != 0
-            && self.sealed <= COUNTED_MAX
+            && self.sealed < self.fold
+            && self.sealed_slot() != self.branch_slot()
             && self.sealed_slot() < BRANCH_SLOTS
     }
 }

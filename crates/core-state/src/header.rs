@@ -147,12 +147,14 @@ pub struct HeaderCopy {
 }
 
 impl HeaderCopy {
-    /// Whether it can have a sealed delta as it says: a living directory of a session's.
+    /// Whether it can have a sealed delta as it says: a living directory of a session's, whose active delta is another,
+    /// and came later.
     pub fn may_be_sealed(&self) -> bool {
         self.kind == HeaderKind::Alive
             && self.file_kind == Some(FileKind::Directory)
             && self.ownership.session() != 0
-            && self.sealed <= COUNTED_MAX
+            && self.sealed < self.fold
+            && self.sealed_slot != self.branch_slot
             && branch_offset(self.sealed_slot).is_some()
     }
 

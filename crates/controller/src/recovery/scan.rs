@@ -92,9 +92,10 @@ fn read(pool: &Pool, numbers: std::ops::Range<InodeNumber>) -> Found {
             }
         }
         if copy.sealed != 0 && !copy.may_be_sealed() {
-            let sealed = copy.sealed;
+            let (sealed, slot) = (copy.sealed, copy.sealed_slot);
             found.damage = Some(format!(
-                "inode {number} is sealed ({sealed:#x}), and no directory of a session's"
+                "inode {number} is sealed ({sealed:#x} in slot {slot}), and no directory of a session's that goes on \
+                 elsewhere"
             ));
             return found;
         }

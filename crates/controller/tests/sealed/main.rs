@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod crashes;
+mod forged;
 mod named;
 mod refused;
 mod room;
