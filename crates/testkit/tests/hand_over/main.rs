@@ -1,6 +1,6 @@
 //! Hand-over between sessions that are processes of their own: owners that are stopped, dead, inside
 //! an operation for ever, or silent; files unlinked or cut that another session has open; advisory
-//! locks; and that a reader sees at its next call what a writer has done.
+//! locks; owners that are stopped between the seal of a fold and its end, or anywhere (`stopped`); and that a reader sees at its next call what a writer has done.
 //!
 //!     cargo test -p arck-testkit --test hand_over [-- WORD]
 //!
@@ -8,6 +8,7 @@
 //! again (`other`); the tests themselves are in `tests`.
 
 mod other;
+mod stopped;
 mod tests;
 
 use arck_testkit::harness;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     harness::run(
         tests::ALL
             .iter()
+            .chain(stopped::ALL)
             .map(|&(name, test)| harness::trial(name, test))
             .collect(),
     )

@@ -5,6 +5,7 @@
 //! * No answer is waited for without a bound, and a process whose handle is dropped is ended, by its
 //!   id.
 
+use arck_libfs_kit::engine::{Alone, Engine, Way};
 use arck_testkit::locks::{Kind, Owner, lock_all};
 use arck_testkit::{Shorthand, connect};
 use arckfs::{At, Errno, Failure, FileSystem, Handle};
@@ -15,7 +16,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Whatever is asked is answered by then, however slow the machine is.
@@ -69,6 +72,28 @@ impl Other {
         answer.expect("the other session answers")
     }
 
+    /// What it has said meanwhile.
+    pub fn overhears(&mut self) -> Option<String> {
+        self.answers.try_recv().ok()
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("a process");
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('T'))
+    }
+
+    /// Whether any of its threads was stopped while it ran, and not in a system call.
+    pub fn is_stopped_at_work(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        tasks.expect("its threads").flatten().any(|task| {
+            let call = std::fs::read_to_string(task.path().join("syscall"));
+            call.is_ok_and(|call| call.starts_with("-1 "))
+        })
+    }
+
     pub fn ask(&mut self, order: &str) -> String {
         self.tell(order);
         self.hear()
@@ -108,17 +133,19 @@ impl Drop for Other {
 
 /// The process.
 pub fn main(pool: &Path) {
-    let fs = connect(pool);
+    let fs: &'static FileSystem = Box::leak(Box::new(connect(pool)));
     let mut files = HashMap::new();
     for order in std::io::stdin().lines() {
         let order = order.expect("an order");
         let words: Vec<&str> = order.split(' ').collect();
-        let answer = match follow(&fs, &mut files, &words) {
+        let answer = match follow(fs, &mut files, &words) {
             Ok(answer) => answer,
             Err(Failure::Errno(errno)) => format!("errno {}", errno.raw_os_error()),
             Err(other) => format!("{other:?}"),
         };
-        println!("{answer}");
+        if !answer.is_empty() {
+            println!("{answer}");
+        }
     }
     // Nobody tells it anything any more; what it holds goes with it.
     std::process::exit(0);
@@ -142,8 +169,58 @@ pub fn lock(file: &OwnedFd, owner: &str, kind: &str) -> Result<(), Errno> {
 /// Lock files that this process has open, by name.
 static LOCK_FILES: Mutex<BTreeMap<String, OwnedFd>> = Mutex::new(BTreeMap::new());
 
+/// Whether what is held, or a storm, goes on.
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+static THREAD: Mutex<Option<JoinHandle<Result<(), Failure>>>> = Mutex::new(None);
+
+/// A thread that does this until it is told to end.
+fn begin(what: impl FnOnce() -> Result<(), Failure> + Send + 'static) {
+    GOES_ON.store(true, Ordering::SeqCst);
+    *THREAD.lock().expect("no panic") = Some(std::thread::spawn(what));
+}
+
+/// Is in the middle of a change of a directory until it is told to end.
+fn hold(fs: &FileSystem, directory: &str) -> Result<(), Failure> {
+    let engine = Engine::new(fs.session(), &Alone);
+    let mut is_told = false;
+    let held: Result<(), Errno> = engine.run(Way::Names, |context| {
+        let held = context.directory_at(directory.as_bytes(), None)?;
+        context.expect_own(held.inode())?;
+        context.begin_change(&held)?;
+        if !std::mem::replace(&mut is_told, true) {
+            println!("ok");
+        }
+        while GOES_ON.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    held.map_err(Failure::Errno)
+}
+
+/// Says how far a storm is, after so many steps.
+pub const TOLD: u64 = 64;
+
+/// Names in a directory come, are moved and go, until it is told to end ([`super::stopped::step`]).
+fn storm(fs: &FileSystem, directory: &str) -> Result<(), Failure> {
+    let mut step = 0;
+    while GOES_ON.load(Ordering::SeqCst) {
+        if let Err(failure) = super::stopped::step(fs, directory, step) {
+            // Where a number of steps is expected, and so heard.
+            println!("step {step}: {failure:?}");
+            return Err(failure);
+        }
+        step += 1;
+        if step.is_multiple_of(TOLD) {
+            println!("{step}");
+        }
+    }
+    println!("{step}");
+    Ok(())
+}
+
 fn follow(
-    fs: &FileSystem,
+    fs: &'static FileSystem,
     files: &mut HashMap<String, Handle>,
     words: &[&str],
 ) -> Result<String, Failure> {
@@ -226,6 +303,24 @@ fn follow(
             loop {
                 std::hint::spin_loop();
             }
+        }
+        // hold NAME, storm NAME; end: and what came of it.
+        "hold" => {
+            let directory = words[1].to_owned();
+            begin(move || hold(fs, &directory));
+            // It says so itself.
+            Ok(String::new())
+        }
+        "storm" => {
+            let directory = words[1].to_owned();
+            begin(move || storm(fs, &directory));
+            Ok(String::new())
+        }
+        "end" => {
+            GOES_ON.store(false, Ordering::SeqCst);
+            let thread = THREAD.lock().expect("no panic").take();
+            thread.expect("a thread").join().expect("no panic")?;
+            done()
         }
         other => panic!("no such order: {other}"),
     }
