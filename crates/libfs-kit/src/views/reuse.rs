@@ -271,3 +271,101 @@ impl Viewing<'_> {
         count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::need::{Need, Stop};
+
+    /// A thread's numbers, none at hand.
+    fn of_a_thread() -> Box<ThreadNumbers> {
+        // SAFETY: it is shared by processes, so that all zeroes are valid, which is how it begins in the region.
+        unsafe { Box::<ThreadNumbers>::new_zeroed().assume_init() }
+    }
+
+    fn at_hand(numbers: &ThreadNumbers) -> u32 {
+        numbers.count.load(Ordering::Relaxed)
+    }
+
+    /// A stock of so many numbers; counts how often it is asked, and for how many.
+    struct Stock {
+        next: InodeNumber,
+        end: InodeNumber,
+        asked: Vec<usize>,
+    }
+
+    impl Stock {
+        fn of(count: InodeNumber) -> Stock {
+            Stock {
+                next: 1,
+                end: 1 + count,
+                asked: Vec::new(),
+            }
+        }
+
+        fn give(&mut self, into: &mut [InodeNumber]) -> Attempt<usize> {
+            self.asked.push(into.len());
+            let left = (self.end - self.next) as usize;
+            let count = left.min(into.len());
+            for place in &mut into[..count] {
+                *place = self.next;
+                self.next += 1;
+            }
+            match count {
+                0 => Err(Need::Numbers.into()),
+                count => Ok(count),
+            }
+        }
+    }
+
+    #[test]
+    fn the_stock_is_asked_for_half_of_the_places_when_nothing_is_at_hand() {
+        let (numbers, mut stock) = (of_a_thread(), Stock::of(200));
+        // In order, each once, and none is left out.
+        for expected in 1..=200 {
+            let was_empty = at_hand(&numbers) == 0;
+            let asked = stock.asked.len();
+            let taken = numbers.take(|into| stock.give(into));
+            assert_eq!(taken.ok(), Some(expected));
+            assert_eq!(
+                stock.asked.len() - asked,
+                usize::from(was_empty),
+                "{expected}"
+            );
+        }
+        assert_eq!(stock.asked, [NUMBERS / 2; 8]);
+        assert_eq!((NUMBERS, at_hand(&numbers)), (54, 0));
+    }
+
+    #[test]
+    fn an_empty_stock_is_told_of_each_time_and_does_no_harm() {
+        let (numbers, mut stock) = (of_a_thread(), Stock::of(1));
+        assert_eq!(numbers.take(|into| stock.give(into)).ok(), Some(1));
+        for _ in 0..3 {
+            let taken = numbers.take(|into| stock.give(into));
+            assert!(matches!(taken, Err(Stop::Need(Need::Numbers))));
+            assert_eq!(at_hand(&numbers), 0);
+        }
+        stock.end += 1;
+        assert_eq!(numbers.take(|into| stock.give(into)).ok(), Some(2));
+    }
+
+    #[test]
+    fn what_is_given_back_is_used_first_and_never_more_than_there_are_places() {
+        let (numbers, mut stock) = (of_a_thread(), Stock::of(27));
+        assert_eq!(numbers.take(|into| stock.give(into)).ok(), Some(1));
+        let room = NUMBERS - 26;
+        for back in 0..room as InodeNumber {
+            assert!(numbers.keep(1000 + back), "{back}");
+        }
+        // Who has no room left gives it to the session.
+        assert!(!numbers.keep(5000));
+        assert_eq!(at_hand(&numbers) as usize, NUMBERS);
+        let mut all = Vec::new();
+        while let Ok(number) = numbers.take(|into| stock.give(into)) {
+            all.push(number);
+        }
+        let expected = (1000..1000 + room as InodeNumber).rev().chain(2..28);
+        assert_eq!(all, expected.collect::<Vec<_>>());
+    }
+}
