@@ -56,11 +56,18 @@ fn last_slash(path: &[u8]) -> Option<usize> {
 /// its first name is too long.
 fn first_piece(prefix: &[u8]) -> Option<&[u8]> {
     // Besides the names' there is the level of the directory in which they begin.
-    let slashes = prefix.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+    let within = prefix.get(..BYTES).unwrap_or(prefix);
+    let slashes = within.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
     let mut ends = slashes.map(|(at, _)| at).chain([prefix.len()]);
     let fits = |&(names, end): &(usize, usize)| names + 2 <= LEVELS && end < BYTES;
     let last = ends.by_ref().enumerate().take_while(fits).last();
     last.map(|(_, end)| &prefix[..end])
+}
+
+/// The first name of a directory part.
+fn first_name(prefix: &[u8]) -> &[u8] {
+    let end = prefix.iter().position(|&byte| byte == b'/');
+    &prefix[..end.unwrap_or(prefix.len())]
 }
 
 impl Context<'_> {
@@ -86,18 +93,17 @@ impl Context<'_> {
     }
 
     /// A directory part that is too long for one entry, or too deep: as one part behind the other, each of which is
-    /// remembered. So what is deeper costs an entry more, and nothing is walked.
+    /// remembered. So what is deeper costs an entry more, and nothing is walked but a name for which no entry has room.
     #[cold]
     fn in_pieces(&self, directory: (u32, u32), prefix: &[u8]) -> Attempt<Option<Directory>> {
         let (mut from, mut left) = (directory, prefix);
         loop {
-            let Some(piece) = first_piece(left) else {
-                return Ok(None);
+            let piece = first_piece(left).unwrap_or_else(|| first_name(left));
+            let found = match Key::new(from, piece) {
+                Some(key) => self.directory_of(key),
+                None if piece.is_empty() => return Ok(None),
+                None => self.one_step(from, piece, piece.len() == left.len()),
             };
-            let Some(key) = Key::new(from, piece) else {
-                return Ok(None);
-            };
-            let found = self.directory_of(key);
             let Some(rest) = left.get(piece.len() + 1..) else {
                 return found;
             };
@@ -112,6 +118,34 @@ impl Context<'_> {
             from = (found.number(), found.generation());
             left = rest;
         }
+    }
+
+    /// The directory that one has, by a name, which is looked up. `None` as for [`Context::remember`].
+    fn one_step(
+        &self,
+        (number, generation): (u32, u32),
+        name: &[u8],
+        is_last: bool,
+    ) -> Attempt<Option<Directory>> {
+        let Ok(directory) = Directory::of(self.view(number, generation)?) else {
+            return Ok(None);
+        };
+        let owner = directory.expected().ownership.session();
+        let is_anothers = owner != 0 && owner != self.session.number();
+        if is_anothers || self.credentials.check(&directory, 1).is_err() {
+            return Ok(None);
+        }
+        let dentry = self.kit.dentry(directory, name)?;
+        let Some(dentry) = dentry.filter(|dentry| dentry.kind == FileKind::Directory) else {
+            return Ok(None);
+        };
+        let (number, generation) = (dentry.inode, dentry.generation);
+        let viewed = match is_last {
+            false => self.view(number, generation),
+            true => self.view_to_change(number, generation),
+        };
+        let viewed = self.or_ask(viewed, directory, name, number)?;
+        Ok(Directory::of(viewed).ok())
     }
 
     /// The directory to which a part leads that one entry has room for.
