@@ -28,7 +28,7 @@ use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::control;
 use crate::error::{Error, Fault, Result};
@@ -156,7 +156,11 @@ pub struct FileId {
     pub inode: u64,
 }
 
+/// Called at each event, when it has happened, by the thread that it is of. It may panic, as if that were killed there.
+pub type Watch = fn(&EventKind);
+
 static TRACE: Mutex<Option<Vec<Event>>> = Mutex::new(None);
+static WATCH: OnceLock<Watch> = OnceLock::new();
 static NEXT_THREAD: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -200,6 +204,11 @@ impl Recording {
     /// The events so far, which are then forgotten; recording goes on.
     pub fn take(&self) -> Vec<Event> {
         trace().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Has each event watched from here on, by the first who asks in this process.
+    pub fn watch(&self, watch: Watch) {
+        WATCH.get_or_init(|| watch);
     }
 
     /// Ends the recording.
@@ -299,6 +308,9 @@ fn push(trace: &mut Option<Vec<Event>>, kind: EventKind) {
             site: Location::caller(),
             kind,
         });
+        if let (Some(watch), Some(event)) = (WATCH.get(), events.last()) {
+            watch(&event.kind);
+        }
     }
 }
 
