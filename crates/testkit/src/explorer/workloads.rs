@@ -505,8 +505,57 @@ pub fn sealed(_: Sets) -> Vec<Workload> {
             steps.push((Who::First, O::Commit(false)));
             found.push(workload(steps, 0));
         }
+        // Several, which depend on what is sealed and on each other; crashes are looked at from there on.
+        for chain in beside_in_a_row() {
+            let mut tree = tree.clone();
+            let mut chained = steps.clone();
+            for one in chain {
+                if let Some(next) = after(&tree, &one) {
+                    tree = next;
+                    chained.push((Who::Beside, one));
+                }
+            }
+            chained.push((Who::First, O::Commit(false)));
+            found.push(workload(chained, steps.len()));
+        }
     }
     found
+}
+
+/// Rows of what an owner does beside what is sealed: names that come, move within a directory and between two, of which
+/// one is sealed or both are, go, and take others' places. What does not apply behind one seal does behind another.
+fn beside_in_a_row() -> Vec<Vec<O>> {
+    vec![
+        // Within the directory.
+        vec![
+            O::Create("b"),
+            O::Rename("b", "c2"),
+            O::Rename("g", "b"),
+            O::Rename("r", "b"),
+            O::Unlink("c2"),
+            O::Create("f"),
+        ],
+        // To the other one and back.
+        vec![
+            O::Create("b"),
+            O::Rename("b", "d/b"),
+            O::Rename("g", "d/q"),
+            O::Rename("r", "d/b"),
+            O::Rename("d/q", "g"),
+            O::Rename("d/r", "q"),
+            O::Rename("d/s", "d/u"),
+        ],
+        // Over what was renamed, and what is gone comes again.
+        vec![
+            O::Rename("g", "r"),
+            O::Rename("g", "d/r"),
+            O::Create("g"),
+            O::Create("f"),
+            O::Rename("f", "d/h2"),
+            O::Rename("d/h2", "f"),
+            O::Unlink("r"),
+        ],
+    ]
 }
 
 /// What a second session changes of files that the first has made: pages that are not its own are

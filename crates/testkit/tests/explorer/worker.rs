@@ -49,8 +49,12 @@ fn bounds(combinations: usize, stores: bool, nested: usize) -> Bounds {
     }
 }
 
+/// Whether steps of it are made beside what is sealed.
+fn is_beside(workload: &Workload) -> bool {
+    workload.steps.iter().any(|(who, _)| *who == Who::Beside)
+}
+
 fn in_groups(workloads: Vec<Workload>) -> impl Iterator<Item = Run> {
-    let is_beside = |workload: &Workload| workload.steps.iter().any(|(who, _)| *who == Who::Beside);
     let (beside, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_beside);
     let groups = others.chunks(GROUP).chain(beside.chunks(BESIDE));
     let groups: Vec<Vec<Workload>> = groups.map(<[_]>::to_vec).collect();
@@ -77,14 +81,24 @@ fn jobs() -> Vec<(Run, Bounds)> {
         }
         Depth::Full(_) => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
-    let few = |run| (run, shallow);
+    let beside = match depth() {
+        Depth::Full(_) => deep,
+        _ => bounds(24, true, 100),
+    };
+    let few = |run: Run| (run, shallow);
+    // A controller that folds what is sealed, beside an owner who goes on: at each store.
+    let of_long = |run: Run| {
+        let is_beside = matches!(&run, Run::Workloads(of) if of.iter().any(is_beside));
+        let bounds = if is_beside { beside } else { shallow };
+        (run, bounds)
+    };
     let mut jobs = vec![
         (Run::Life, deep),
         (Run::Shared(workloads::relocations()), deep),
     ];
     for libfs in &SUBJECTS {
         jobs.extend(in_groups(libfs.made(libfs.short)).map(|run| (run, deep)));
-        jobs.extend(in_groups(libfs.made(libfs.long)).map(few));
+        jobs.extend(in_groups(libfs.made(libfs.long)).map(of_long));
         jobs.extend(in_groups(libfs.made(&[libfs.pairs])).map(few));
     }
     jobs.extend(in_groups(workloads::triples(triples, SEED)).map(few));
