@@ -6,11 +6,15 @@
 
 use crate::common::check::check;
 use crate::common::{Client, PATIENCE, ROOT, TestPool};
-use crate::scene::{BEFORE, BOTH, Gate, Scene, begin, commit, go_on, options, set_aside};
+use crate::scene::{
+    BEFORE, BOTH, Gate, Scene, begin, commit, edit_sealed_branch, go_on, options, set_aside,
+};
 use arck_check::{Options as CheckOptions, Rule};
 use arck_controller::{Controller, read_log};
-use arck_core_state::arena::BRANCH_SLOTS;
+use arck_core_state::arena::{BRANCH_SLOTS, branch_offset};
+use arck_core_state::branch::{BRANCH_SIZE, StoredBranch};
 use arck_core_state::header::{COUNTED_MAX, OWNERSHIP_OFFSET, SEALED_OFFSET, STATE_OFFSET};
+use arck_core_state::index::IndexRoot;
 use arck_core_state::{FileKind, HeaderCopy, InodeNumber};
 use arck_protocol::Response;
 use std::fs::File;
@@ -18,6 +22,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
+use zerocopy::FromBytes;
 
 /// The directories and files of a pool whose controller was killed behind the seal of `d`.
 #[derive(Clone, Copy)]
@@ -285,6 +290,19 @@ fn copied(pool: &Path) -> TestPool {
     TestPool { directory }
 }
 
+/// As [`split`], with what was made since.
+fn split_with(pool: &Path, what: &str, more: &[&str]) -> Vec<String> {
+    let tree = check(pool);
+    let paths = tree.paths.keys().cloned();
+    let is_beside = |path: &String| path.starts_with("/o") || path.starts_with("/e/");
+    let (others, of_d): (Vec<_>, Vec<_>) = paths.partition(is_beside);
+    let expected = ["/e/unhurt", "/o", "/o/of another session", "/o/verified"];
+    for path in expected.iter().chain(more) {
+        assert!(others.iter().any(|other| other == path), "{what}: {path}");
+    }
+    of_d
+}
+
 /// Names below `d`, and those that must be there whatever becomes of `d`.
 fn split(pool: &Path, what: &str, outcome: Outcome) -> Vec<String> {
     let tree = check(pool);
@@ -464,4 +482,137 @@ fn what_a_header_says_of_a_living_session_harms_nobody() {
         taken_up += 1;
     }
     assert!(taken_up >= 8, "{taken_up}");
+}
+
+/// What a session stores in its own arena behind the seal, where the next controller reads what is sealed: given its
+/// header as it was sealed, and as it is.
+type Stores = fn(&Client, Scenery, &HeaderCopy, &HeaderCopy);
+
+fn edit(client: &Client, sealed: &HeaderCopy, edit: impl FnOnce(&mut StoredBranch)) {
+    edit_sealed_branch(client, sealed, edit);
+}
+
+fn copy_branch(client: &Client, from: u32, to: u32) {
+    let mut bytes = [0; BRANCH_SIZE];
+    client.load(branch_offset(from).unwrap(), &mut bytes);
+    client.store(branch_offset(to).unwrap(), &bytes);
+}
+
+const STORES: &[(&str, Stores)] = &[
+    ("nothing", |_, _, _, _| {}),
+    ("no branch", |client, _, sealed, _| {
+        let offset = branch_offset(sealed.branch_slot).unwrap();
+        client.store(offset, &[0; BRANCH_SIZE]);
+    }),
+    ("nothing but ones", |client, _, sealed, _| {
+        let offset = branch_offset(sealed.branch_slot).unwrap();
+        client.store(offset, &[0xff; BRANCH_SIZE]);
+    }),
+    ("the active branch", |client, _, sealed, now| {
+        copy_branch(client, now.branch_slot, sealed.branch_slot);
+    }),
+    (
+        "another directory's branch",
+        |client, scenery, sealed, _| {
+            let e = client.header(scenery.e).branch_slot();
+            copy_branch(client, e, sealed.branch_slot);
+        },
+    ),
+    ("the active delta's pages", |client, _, sealed, now| {
+        let mut bytes = [0; BRANCH_SIZE];
+        client.load(branch_offset(now.branch_slot).unwrap(), &mut bytes);
+        let active = StoredBranch::read_from_bytes(&bytes).unwrap();
+        edit(client, sealed, |branch| branch.tails = active.tails);
+    }),
+    ("its own pages twice", |client, _, sealed, _| {
+        edit(client, sealed, |branch| branch.tails[1] = branch.tails[0]);
+    }),
+    ("no pages", |client, _, sealed, _| {
+        edit(client, sealed, |branch| branch.tails = Default::default());
+    }),
+    ("a page far out", |client, _, sealed, _| {
+        edit(client, sealed, |branch| branch.tails[0] = u32::MAX / 2);
+    }),
+    ("partners of all kinds", |client, scenery, sealed, _| {
+        edit(client, sealed, |branch| {
+            let all = [ROOT, scenery.d, scenery.e, scenery.o, scenery.v3, u32::MAX];
+            branch
+                .partners
+                .iter_mut()
+                .zip(all)
+                .for_each(|(partner, number)| *partner = number);
+        });
+    }),
+    ("a parent of another's", |client, scenery, sealed, _| {
+        edit(client, sealed, |branch| branch.parent = scenery.o);
+    }),
+    ("a size, a root and a limit", |client, _, sealed, _| {
+        edit(client, sealed, |branch| {
+            (branch.size, branch.limit) = (1 << 40, 3);
+            branch.root = IndexRoot::new(7, 0);
+        });
+    }),
+    ("attributes in a page of its own", |client, _, sealed, _| {
+        edit(client, sealed, |branch| branch.attributes = 1);
+    }),
+    ("times of the far future", |client, _, sealed, _| {
+        edit(client, sealed, |branch| {
+            (branch.modified, branch.changed) = (i64::MAX, i64::MIN);
+        });
+    }),
+];
+
+/// Whatever the session stores, the next controller serves; what it takes is what was done, or it says what it refused;
+/// and the other session has all it had.
+#[test]
+fn what_a_session_stores_behind_its_seal_harms_nobody() {
+    let mut refused = 0;
+    for lives in [true, false] {
+        for (what, stores) in STORES {
+            let what = format!("{what}, lives {lives}");
+            let (mut scene, scenery, mut client, mut other, slot) = killed_behind_a_seal();
+            let now = client.header(scenery.d).copy();
+            stores(&client, scenery, &now.of_sealed().unwrap(), &now);
+            let client = match lives {
+                true => Some(&mut client),
+                false => {
+                    drop(client);
+                    None
+                }
+            };
+            scene.restart();
+            if let Some(client) = client {
+                client.resume(&scene.pool.path());
+                let answer = client.finish(slot);
+                let is_answered = matches!(answer, Response::Done | Response::Violation(_));
+                assert!(is_answered, "{what}: {answer:?}");
+            }
+            other.resume(&scene.pool.path());
+            other.acquire(&[scenery.d]);
+            let header = other.header(scenery.d).copy();
+            assert_eq!((header.sealed, header.sealed_slot), (0, 0), "{what}");
+            other.create(scenery.d, b"by the other", FileKind::File);
+            other.create(scenery.o, b"later", FileKind::File);
+            other.commit_all(true);
+            other.goodbye();
+            scene.controller.take().unwrap().stop().unwrap();
+            let (log, aside) = told(&scene.pool);
+            let of_d = split_with(&scene.pool.path(), &what, &["/o/later"]);
+            let of_d: Vec<&str> = of_d.iter().map(String::as_str).collect();
+            let with = |names: &[&'static str]| {
+                let mut names = names.to_vec();
+                names.push("/d/by the other");
+                names.sort_unstable();
+                names
+            };
+            if of_d == with(BOTH) {
+                assert_eq!((log, aside), (0, 0), "{what}");
+            } else {
+                assert_eq!(of_d, with(BEFORE), "{what}");
+                assert!(log > 0 && aside > 0, "{what}: {log} {aside}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused >= 14, "{refused}");
 }
