@@ -43,6 +43,7 @@ pub use arck_libfs_kit::memory::{
     Locking, guarded, know_leaf_7, lock_pages, locking_to_come, note_locking_to_come,
 };
 pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
+pub use arck_libfs_kit::session::with_room;
 pub use arck_libfs_kit::session::{OpenedPipe, receive_pipe};
 pub use arck_libfs_kit::views::striping::Purpose;
 pub use data::size_limit;

@@ -21,6 +21,7 @@ mod calls;
 mod opening;
 pub mod reach;
 mod room;
+pub use room::with_room;
 mod segments;
 
 use crate::connection::{Answered, Connection, PATIENCE};

@@ -113,14 +113,19 @@ fn adopt_locked(descriptor: usize) -> Descriptor {
         Some(_) => return Descriptor::Error(raw::error(libc::EBADF)),
     }
     let notes = table::notes(descriptor);
-    // SAFETY: asks for another number of a file.
-    let kept = unsafe {
-        let (command, from) = (libc::F_DUPFD_CLOEXEC, reserved::floor());
-        raw::syscall!(libc::SYS_fcntl, descriptor, command, from)
+    let (command, from) = (libc::F_DUPFD_CLOEXEC, reserved::floor());
+    let kept = arckfs::with_room(|| {
+        // SAFETY: asks for another number of a file.
+        let kept = unsafe { raw::syscall!(libc::SYS_fcntl, descriptor, command, from) };
+        match raw::failed(kept) {
+            true => Err(Errno::from_raw_os_error(-kept as i32)),
+            false => Ok(kept),
+        }
+    });
+    let kept = match kept {
+        Ok(kept) => kept,
+        Err(errno) => return Descriptor::Error(minus(errno)),
     };
-    if raw::failed(kept) {
-        return Descriptor::Error(kept);
-    }
     // SAFETY: made above, and nobody else's.
     let kept = unsafe { OwnedFd::from_raw_fd(kept as i32) };
     let file = table::file_in(notes);

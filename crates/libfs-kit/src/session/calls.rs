@@ -5,6 +5,7 @@
 //! ([`Received`]).
 
 use super::Session;
+use super::room::with_room;
 use crate::connection;
 use crate::received::Received;
 use arck_core_state::InodeNumber;
@@ -81,7 +82,7 @@ impl Session {
     /// A descriptor that stands for something that the session has open, wherever it is handed on
     /// ([`Call::HandOn`]). Blocks.
     pub fn hand_on(&self, of: HandedOn) -> Result<OwnedFd, Errno> {
-        match self.call(&Call::HandOn(of))? {
+        match with_room(|| self.call(&Call::HandOn(of)))? {
             (Answer::Described(_), descriptors) => {
                 let descriptors = descriptors.give_to_children();
                 let descriptor = descriptors.into_iter().next().ok_or(Errno::PROTO)?;

@@ -42,8 +42,9 @@ fn set(current: Option<u64>, maximum: Option<u64>) -> Option<Rlimit> {
     prlimit(None, Resource::Nofile, Rlimit { current, maximum }).ok()
 }
 
-/// Tries it, and where there are no descriptors left tries it once more with room for them.
-pub(super) fn with_room<R>(mut attempt: impl FnMut() -> Result<R, Errno>) -> Result<R, Errno> {
+/// Tries it, and where the process may have no more descriptors (EMFILE) tries it once more with room for them: with its soft
+/// limit raised to the hard one for that moment. Does not block.
+pub fn with_room<R>(mut attempt: impl FnMut() -> Result<R, Errno>) -> Result<R, Errno> {
     match attempt() {
         Err(Errno::MFILE) => {
             let _raised = Raised::new();

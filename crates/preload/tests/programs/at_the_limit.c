@@ -53,7 +53,8 @@ static void forked(int uses) {
     close(read_only); close(both); close(appends); close(directory);
 }
 
-int main(void) {
+int main(int count, char **words) {
+    if (count < 2 || chdir(words[1])) return 2;
     int file = MUST(open("read", O_WRONLY | O_CREAT, 0644)); MUST(write(file, "content", 7)); MUST(close(file));
     forked(0);
     forked(1);
