@@ -163,8 +163,8 @@ impl Chapter {
         }
         writeln!(
             text,
-            "\nNanoseconds of processor time an operation: of the programs' threads, and of Arck's controller meanwhile. What all of \
-             them take divided by {} processors is the least that can be from one operation to the next.\n",
+            "\nNanoseconds of processor time an operation: of the programs' threads, and of Arck's controller until it has \
+             nothing to do (what nobody has asked it to fold is not in it). What all of them take divided by {} processors is the least that can be from one operation to the next.\n",
             self.machine.processors
         )?;
         writeln!(

@@ -24,6 +24,12 @@ const GROUP: &str = "crew";
 /// Nanoseconds in which threads start, before they begin.
 const START: u64 = 5_000_000;
 
+/// The controller is waited for in such steps, so many at most, until it takes no more nanoseconds of the processor in one of
+/// them: it looks for requests for a moment behind each.
+const SETTLE: Duration = Duration::from_millis(5);
+const SETTLES: usize = 100;
+const IDLE: u64 = 250_000;
+
 /// What one process of a crew has to know.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Share<W> {
@@ -134,6 +140,7 @@ impl<W: Copy + Serialize> Crew<W> {
             all = Some(all.map_or(span, |all| all.and(span)));
         }
         let all = all.ok_or("there are no processes")?;
+        settle(bench)?;
         let controller = (bench.server_nanoseconds()? - before) as f64;
         let operations = all.operations as f64;
         Ok(Taken {
@@ -158,6 +165,20 @@ impl Span {
             processor: self.processor + other.processor,
         }
     }
+}
+
+/// Waits until the controller has done what it was asked to do.
+fn settle(bench: &Bench) -> Outcome<()> {
+    let mut before = bench.server_nanoseconds()?;
+    for _ in 0..SETTLES {
+        std::thread::sleep(SETTLE);
+        let now = bench.server_nanoseconds()?;
+        if now - before < IDLE {
+            break;
+        }
+        before = now;
+    }
+    Ok(())
 }
 
 /// Something to measure.

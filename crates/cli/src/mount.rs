@@ -159,18 +159,19 @@ fn serve_beneath(arguments: &MountArguments, number: RawFd) -> Result<ExitCode, 
         .point
         .map(|number| unsafe { OwnedFd::from_raw_fd(number) });
     let served = serve_device(arguments, number);
-    if let Some(point) = point {
+    if arguments.while_used.is_some() && matches!(served, Ok(false)) {
+        crate::run::give_up_own_mount(&arguments.pool, &arguments.directory, point);
+    } else if let Some(point) = point {
         crate::run::give_up_point(&point, &arguments.directory);
     }
-    served
+    served.map(|_| ExitCode::SUCCESS)
 }
 
-/// See [`arck_mount::beneath`].
-fn serve_device(arguments: &MountArguments, number: RawFd) -> Result<ExitCode, String> {
+/// See [`arck_mount::beneath`]. False: `arck run` could not mount, or is gone.
+fn serve_device(arguments: &MountArguments, number: RawFd) -> Result<bool, String> {
     let mut word = [0];
     if !matches!(io::Read::read(&mut io::stdin(), &mut word), Ok(1)) {
-        // `arck run` could not mount, or is gone.
-        return Ok(ExitCode::SUCCESS);
+        return Ok(false);
     }
     // SAFETY: whoever started this has passed it by number, for nothing else; where nothing is open there, calls say so.
     let device = unsafe { OwnedFd::from_raw_fd(number) };
@@ -179,10 +180,11 @@ fn serve_device(arguments: &MountArguments, number: RawFd) -> Result<ExitCode, S
     let mounted = arck_mount::beneath::served(&arguments.pool, &arguments.directory, device)?;
     if let (Some(signals), Some(number)) = (signals, arguments.while_used) {
         end_with(signals, mounted.ender());
-        end_unused(mounted.ender(), number);
+        let place = crate::run::Place::of(&arguments.directory);
+        end_unused(mounted.ender(), number, place);
     }
     mounted.serve()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
 
 fn serve(arguments: &MountArguments) -> Result<ExitCode, String> {
@@ -282,11 +284,11 @@ fn end_with_input(ender: Ender) {
 }
 
 /// Ends the mount when nobody uses it any more.
-fn end_unused(ender: Ender, number: RawFd) {
+fn end_unused(ender: Ender, number: RawFd, place: crate::run::Place) {
     // SAFETY: as in `serve_device`. It is open until this process has ended: who uses the mount then waits for that.
     let lock = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
     std::thread::spawn(move || {
-        crate::run::wait_for_mount_unused(&lock);
+        crate::run::wait_for_mount_unused(&lock, place);
         end(&ender);
     });
 }

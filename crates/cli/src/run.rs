@@ -38,7 +38,8 @@ use arck_executable::Runtime;
 use arguments::Persist;
 pub use arguments::RunArguments;
 pub use hold::give_up as give_up_point;
-pub use locks::{mark_private, take_use_lock, wait_for_mount_unused};
+pub use locks::{Place, mark_private, take_use_lock, wait_for_mount_unused};
+pub use own_mount::give_up as give_up_own_mount;
 pub use pool::{User, default_pool, locate, named_or_default, why_none, without_superblock};
 use rustix::fd::OwnedFd;
 use telling::say;
@@ -137,6 +138,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     }
     let seen = crate::nested::seen_at(mount);
     if seen.is_none()
+        && !arck_mount::beneath::is_of_run(mount)
         && !arck_mount::beneath::is_mounted_at(&pool, mount)
         && hold::hides_something(mount)
     {
@@ -221,7 +223,8 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         warnings.iter().for_each(|warning| say(warning));
     }
     let strays = hold.held.told(mount);
-    let shared = user.share_lock(&mut command, hold.is_own() || reach::is_beneath());
+    let is_beneath = hold.is_own() || reach::is_beneath();
+    let shared = user.share_lock(&mut command, is_beneath.then(|| locks::Place::of(mount)));
     let ended = shared.and_then(|shared| {
         let ended = run_to_its_end(&mut command, membership);
         drop(shared);

@@ -10,7 +10,7 @@
 use crate::received;
 pub use crate::received::Received;
 use crate::region::departed;
-use crate::session::{Session, reach};
+use crate::session::{Session, reach, room};
 use crate::thread;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -73,6 +73,7 @@ pub fn in_parent() {
 /// In a forked child, before anything else: nothing of the parent's is open any more. There is one thread.
 pub fn in_child() {
     arck_pm::forks::let_go();
+    room::in_child();
     reach::forget_addresses();
     thread::forget_all();
     departed::forget_all();

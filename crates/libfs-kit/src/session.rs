@@ -20,7 +20,7 @@
 mod calls;
 mod opening;
 pub mod reach;
-mod room;
+pub(crate) mod room;
 pub use room::with_room;
 mod segments;
 

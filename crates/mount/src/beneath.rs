@@ -11,7 +11,7 @@
 
 pub use crate::mounted::Mounted;
 use crate::point::{self, KIND, KIND_OF_RUN, Point};
-pub use crate::point::{detach_if_dead as detach_dead, device};
+pub use crate::point::{MountNumber, device};
 use crate::{helper, mounted};
 use arckfs::ConnectOptions;
 use rustix::fd::OwnedFd;
@@ -52,10 +52,26 @@ pub fn mount_own(pool: &Path, directory: &Path) -> Result<OwnedFd, String> {
     helper::mount(pool, directory, false, KIND_OF_RUN)
 }
 
-/// Detaches what [`mount_own`] has mounted and nobody serves.
-pub fn give_up_own(directory: &Path) {
+/// What [`mount_own`] has mounted at a directory, if that is the last of what is mounted there. Asks the kernel alone.
+pub fn own_mount_at(pool: &Path, directory: &Path) -> Option<MountNumber> {
+    let last = last_at(directory)?;
+    (last.kind == KIND_OF_RUN && is_ours(&last, pool)).then_some(last.number)
+}
+
+/// Whether anything is mounted at a directory. Asks the kernel alone.
+pub fn is_mount_point(directory: &Path) -> bool {
+    last_at(directory).is_some()
+}
+
+fn last_at(directory: &Path) -> Option<point::Mount> {
+    let mounts = point::mounts().into_iter().rev();
+    { mounts }.find(|mount| mount.at == directory)
+}
+
+/// Detaches one that nobody serves, wherever it is now.
+pub fn give_up_own(number: MountNumber) {
     // What is left is detached by the next one.
-    let _ = point::detach(directory);
+    let _ = point::detach_one(Some(number));
 }
 
 /// What serves the mount of this device, which is at that directory; this process need not see it there, and if it does
@@ -87,20 +103,17 @@ pub fn mounted_at(pool: &Path) -> Option<PathBuf> {
 fn is_ours(mount: &point::Mount, pool: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     mount.is_of_arck()
-        && Path::new(&mount.source) == pool
+        && mount.source == point::source_of(pool)
         && mount.user.is_some_and(|user| user == 0 || user == own)
 }
 
 /// Whether the last of what is mounted at a directory ends with an `arck run`, which [has made it](mount_own).
 pub fn is_of_run(directory: &Path) -> bool {
-    let mounts = point::mounts();
-    let last = mounts.iter().rev().find(|mount| mount.at == directory);
-    last.is_some_and(|mount| mount.kind == KIND_OF_RUN)
+    last_at(directory).is_some_and(|mount| mount.kind == KIND_OF_RUN)
 }
 
 /// Whether the last of what is mounted at a directory is that pool's mount, of root's or this user's.
 pub fn is_mounted_at(pool: &Path, directory: &Path) -> bool {
-    let mounts = point::mounts();
-    let last = mounts.iter().rev().find(|mount| mount.at == directory);
-    last.is_some_and(|mount| is_ours(mount, pool)) && std::fs::metadata(directory).is_ok()
+    last_at(directory).is_some_and(|mount| is_ours(&mount, pool))
+        && std::fs::metadata(directory).is_ok()
 }

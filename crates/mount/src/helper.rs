@@ -2,7 +2,7 @@
 //!
 //! Invariant: what the helper says when it refuses is told, in one line.
 
-use crate::point::no_helper;
+use crate::point::{no_helper, source_of};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
@@ -38,8 +38,7 @@ pub fn mount(
     )
     .map_err(failed)?;
     let mut command = Command::new("fusermount3");
-    // A comma would end the name.
-    let source = pool.display().to_string().replace(',', "?");
+    let source = source_of(pool);
     let subtype = kind.trim_start_matches("fuse.");
     let mut how = format!(
         "fsname={source},subtype={subtype},default_permissions,nosuid,nodev,max_read={}",

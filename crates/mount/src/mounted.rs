@@ -143,7 +143,7 @@ impl Mounted {
         };
         let running = std::thread::Builder::new().spawn(run);
         running.map_err(|error| {
-            let _ = point::detach_one(path, here);
+            let _ = point::detach_one(here);
             failed(error)
         })?;
         let word = loop {
@@ -183,7 +183,7 @@ impl Ender {
     /// # Errors
     /// One line: it is still mounted, and is served no more.
     pub fn end(&self) -> Result<(), String> {
-        let detached = point::detach_one(&self.path, self.here);
+        let detached = point::detach_one(self.here);
         // It may have ended by itself.
         let _ = self.tell.send(Word::End);
         detached.map_err(|why| format!("{} cannot be detached: {why}", self.path.display()))
@@ -256,7 +256,7 @@ pub fn mount_on(
 /// Mounts a pool at a directory, by the system call.
 pub fn mount(pool: &Path, path: &Path, read_only: bool, device: &OwnedFd) -> Result<(), Errno> {
     let invalid = |_| Errno::INVAL;
-    let source = CString::new(pool.as_os_str().as_bytes()).map_err(invalid)?;
+    let source = CString::new(point::source_of(pool)).map_err(invalid)?;
     let target = CString::new(path.as_os_str().as_bytes()).map_err(invalid)?;
     let kind = CString::new(KIND).map_err(invalid)?;
     let how = format!(

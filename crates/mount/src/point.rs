@@ -204,15 +204,25 @@ fn detach_dead(path: &Path) -> Result<(), String> {
     }
 }
 
+/// A pool as the source of a mount, which is to be text, and in which a comma would end the option.
+pub fn source_of(pool: &Path) -> String {
+    pool.display().to_string().replace(',', "?")
+}
+
 /// The number of the mount at a directory.
 pub fn number_at(path: &Path) -> Option<MountNumber> {
     mounted_at(path).map(|mount| mount.number)
 }
 
-/// Detaches that mount, if it is there still: what somebody else has mounted in its place since is his.
-pub fn detach_one(path: &Path, number: Option<MountNumber>) -> Result<(), String> {
-    match number.is_some() && number_at(path) == number {
-        true => detach(path),
+/// Detaches that mount, wherever it is by now, if it is the last at that place: what somebody else has mounted on it since is
+/// his.
+pub fn detach_one(number: Option<MountNumber>) -> Result<(), String> {
+    let mounts = mounts();
+    let Some(mount) = mounts.iter().find(|mount| Some(mount.number) == number) else {
+        return Ok(());
+    };
+    match number_at(&mount.at) == number {
+        true => detach(&mount.at),
         false => Ok(()),
     }
 }

@@ -79,20 +79,24 @@ impl Server {
                 plain(&error)
             )
         };
-        let lock = user.share_lock(&mut command, false).map_err(failed)?;
+        let use_lock = user.share_lock(&mut command, None).map_err(failed)?;
+        let kept_lock = use_lock.as_ref().map(OwnedFd::as_raw_fd);
+        // What this process has inherited would be kept open: locks of an `arck run` around this one, for whose end that
+        // process might wait.
         // SAFETY: system calls between fork and exec, on descriptors that are open there.
         unsafe {
             command.pre_exec(move || {
-                kept.into_iter()
-                    .filter_map(|(_, number)| number)
-                    .try_for_each(|number| {
-                        let descriptor = rustix::fd::BorrowedFd::borrow_raw(number);
-                        fcntl_setfd(descriptor, FdFlags::empty()).map_err(io::Error::from)
-                    })
+                let on_exec = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+                libc::close_range(3, libc::c_uint::MAX, on_exec);
+                let kept = kept.into_iter().filter_map(|(_, number)| number);
+                kept.chain(kept_lock).try_for_each(|number| {
+                    let descriptor = rustix::fd::BorrowedFd::borrow_raw(number);
+                    fcntl_setfd(descriptor, FdFlags::empty()).map_err(io::Error::from)
+                })
             });
         }
         let process = command.spawn().map_err(failed)?;
-        drop(lock);
+        drop(use_lock);
         Ok(Server { process, device })
     }
 

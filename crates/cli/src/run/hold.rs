@@ -98,8 +98,8 @@ pub fn hold(
     server: impl FnOnce(Option<&OwnedFd>) -> Result<Server, String>,
     own: impl FnOnce() -> Result<OwnMount, String>,
 ) -> Hold {
-    let is_mounted = arck_mount::beneath::is_mounted_at(pool, mount);
-    if is_mounted && !arck_mount::beneath::is_of_run(mount) {
+    // One that ends with those who use it is asked for nothing.
+    if !arck_mount::beneath::is_of_run(mount) && arck_mount::beneath::is_mounted_at(pool, mount) {
         return Hold::of_another(Held::Mounted);
     }
     if !rustix::process::geteuid().is_root() {
@@ -113,6 +113,11 @@ pub fn hold(
     }
     let point = match make(mount) {
         Ok(point) => point,
+        // Another user's mount, which shows root nothing.
+        Err(_) if arck_mount::beneath::is_of_run(mount) => {
+            return in_own_namespace(mount, pool, server, None)
+                .unwrap_or_else(|error| refused(error, None));
+        }
         Err(error) => return refused(error, None),
     };
     in_own_namespace(mount, pool, server, Some(&point))

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -35,12 +36,32 @@ pub fn take_start_lock(pool: &Path, directory: &OwnedFd) -> Result<(), String> {
     }
 }
 
-/// Bytes of the use lock's file: the mark of a private controller, and the use lock; the same for a mount that `arck run`
-/// has made for its user: shared by who uses it, and by the processes that serve such mounts.
+/// Bytes of the use lock's file: the mark of a private controller, and the use lock. From [`MOUNTS`] on there are two for each
+/// directory at which `arck run` mounts for its user.
 const MARK: libc::off_t = 0;
 const USE: libc::off_t = 1;
-const USE_OF_MOUNT: libc::off_t = 2;
-const SERVING: libc::off_t = 3;
+const MOUNTS: libc::off_t = 16;
+
+/// The locks of a directory at which `arck run` mounts for its user: shared by who uses the mount, and by the process
+/// that serves it. (Two directories may have the same; then their mounts end together.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(libc::off_t);
+
+impl Place {
+    pub fn of(mount: &Path) -> Place {
+        // The same in each version of the command.
+        let sum = crc32c::crc32c(mount.as_os_str().as_bytes());
+        Place(MOUNTS + 2 * libc::off_t::from(sum))
+    }
+
+    fn used(self) -> libc::off_t {
+        self.0
+    }
+
+    fn served(self) -> libc::off_t {
+        self.0 + 1
+    }
+}
 
 /// A lock of a byte.
 fn record(kind: libc::c_int, byte: libc::off_t) -> libc::flock {
@@ -95,32 +116,36 @@ fn against(file: &OwnedFd, kind: libc::c_int, byte: libc::off_t) -> Option<libc:
 }
 
 /// Says that this `arck run`, or its command, uses such a mount. EAGAIN while one ends.
-pub fn share_mount(file: &OwnedFd) -> Result<(), Errno> {
-    take(file, libc::F_RDLCK, USE_OF_MOUNT)
+pub fn share_mount(file: &OwnedFd, place: Place) -> Result<(), Errno> {
+    take(file, libc::F_RDLCK, place.used())
 }
 
 /// The `arck run` does not use it any more.
-pub fn leave_mount(file: &OwnedFd) {
+pub fn leave_mount(file: &OwnedFd, place: Place) {
     // What was locked can be let go.
-    let _ = take(file, libc::F_UNLCK, USE_OF_MOUNT);
+    let _ = take(file, libc::F_UNLCK, place.used());
 }
 
-/// Whether such a mount has begun to end, or is about to: it is served, and nobody uses it.
-pub fn is_mount_ending(file: &OwnedFd) -> bool {
-    against(file, libc::F_WRLCK, USE_OF_MOUNT) != Some(libc::F_RDLCK)
-        && against(file, libc::F_WRLCK, SERVING) == Some(libc::F_RDLCK)
+/// Whether others use it.
+pub fn is_mount_used(file: &OwnedFd, place: Place) -> bool {
+    against(file, libc::F_WRLCK, place.used()) == Some(libc::F_RDLCK)
+}
+
+/// Whether the process that serves it is there: from before it is mounted, until it has ended.
+pub fn is_mount_served(file: &OwnedFd, place: Place) -> bool {
+    against(file, libc::F_WRLCK, place.served()) == Some(libc::F_RDLCK)
 }
 
 /// For what is to serve such a mount: a file that it is to keep open for as long as it does.
-pub fn serve_mount(pool: &Path) -> Result<OwnedFd, Errno> {
+pub fn serve_mount(pool: &Path, place: Place) -> Result<OwnedFd, Errno> {
     let file = open_to_exclude(pool)?;
-    take(&file, libc::F_RDLCK, SERVING)?;
+    take(&file, libc::F_RDLCK, place.served())?;
     Ok(file)
 }
 
 /// Blocks until nobody uses such a mount; from then on nobody does, as long as the file is open.
-pub fn wait_for_mount_unused(file: &OwnedFd) {
-    let wanted = record(libc::F_WRLCK, USE_OF_MOUNT);
+pub fn wait_for_mount_unused(file: &OwnedFd, place: Place) {
+    let wanted = record(libc::F_WRLCK, place.used());
     loop {
         // SAFETY: the kernel reads the structure.
         let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw const wanted) };
@@ -142,13 +167,18 @@ pub fn take_use_lock(pool: &Path) -> Result<OwnedFd, Errno> {
 
 /// Takes a lock, trying for [`LOCK_LIMIT`]; whether it was got.
 pub fn try_for(lock: impl Fn() -> Result<(), Errno>) -> Result<bool, Errno> {
+    try_at_most(LOCK_LIMIT, lock)
+}
+
+/// The same for so long.
+pub fn try_at_most(limit: Duration, lock: impl Fn() -> Result<(), Errno>) -> Result<bool, Errno> {
     let started = Instant::now();
     loop {
         match lock() {
             Ok(()) => return Ok(true),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK | Errno::ACCESS) => {
-                if started.elapsed() > LOCK_LIMIT {
+                if started.elapsed() > limit {
                     return Ok(false);
                 }
                 std::thread::sleep(LOCK_PAUSE);
@@ -221,31 +251,37 @@ mod tests {
         std::fs::remove_dir_all(directory).unwrap();
     }
 
-    /// A mount of `arck run`'s ends when the last has left it, is waited for by who has, and by who comes.
+    /// A mount of `arck run`'s ends when the last has left it, and is waited for by who comes. Those at other directories
+    /// have nothing to do with it.
     #[test]
     fn a_mount_ends_with_the_last_who_uses_it() {
         let directory = scratch("mount-lock");
-        let serving = serve_mount(&directory).unwrap();
+        let [place, other] = ["/a", "/b"].map(|mount| Place::of(Path::new(mount)));
+        assert_ne!(place, other);
+        let serving = serve_mount(&directory, place).unwrap();
         let path = directory.join(USE_LOCK);
         let open = || openat(CWD, &path, OFlags::RDONLY, Mode::empty()).unwrap();
         let (first, second) = (open(), open());
         for file in [&first, &second] {
-            share_mount(file).unwrap();
+            share_mount(file, place).unwrap();
         }
-        assert!(!is_mount_ending(&first));
-        leave_mount(&first);
-        assert!(!is_mount_ending(&first), "the second uses it");
+        share_mount(&open(), other).unwrap();
+        assert!(is_mount_used(&first, place) && is_mount_served(&first, place));
+        assert!(!is_mount_served(&first, other));
+        leave_mount(&first, place);
+        assert!(is_mount_used(&first, place), "the second uses it");
         std::thread::scope(|scope| {
-            scope.spawn(|| wait_for_mount_unused(&serving));
+            scope.spawn(|| wait_for_mount_unused(&serving, place));
             drop(second);
-            assert!(is_mount_ending(&first));
         });
-        assert!(is_mount_ending(&first));
-        assert_eq!(share_mount(&first), Err(Errno::AGAIN));
+        assert!(!is_mount_used(&first, place));
+        assert_eq!(share_mount(&first, place), Err(Errno::AGAIN));
+        let short = Duration::from_millis(5);
+        assert!(!try_at_most(short, || share_mount(&first, place)).unwrap());
         // It has ended.
         drop(serving);
-        assert!(!is_mount_ending(&first));
-        share_mount(&first).unwrap();
+        assert!(!is_mount_served(&first, place));
+        share_mount(&first, place).unwrap();
         std::fs::remove_dir_all(directory).unwrap();
     }
 

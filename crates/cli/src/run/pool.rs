@@ -19,7 +19,7 @@
 //! long as it lives ([`mark_private`]).
 
 use super::guard::{Guard, Served};
-use super::locks::{self, USE_LOCK, connect_to, take_start_lock, try_for};
+use super::locks::{self, Place, USE_LOCK, connect_to, take_start_lock, try_for};
 use super::private::PrivateController;
 use super::telling::{plain, say};
 use crate::owner;
@@ -270,11 +270,14 @@ impl User {
         self.use_lock.clone()
     }
 
-    /// Lets the processes of a command hold the use lock too, and with `of_mount` that of a mount of `arck run`'s, by an
-    /// open file of their own, which they
-    /// inherit; `ARCK_KEEP` tells the preload library which descriptor that is. Nothing may be started
+    /// Lets the processes of a command hold the use lock too, and that of a mount of `arck run`'s, by an open file of their
+    /// own, which they inherit; `ARCK_KEEP` tells the preload library which descriptor that is. Nothing may be started
     /// after this but the command. What is returned is open until then.
-    pub fn share_lock(&self, command: &mut Command, of_mount: bool) -> io::Result<Option<OwnedFd>> {
+    pub fn share_lock(
+        &self,
+        command: &mut Command,
+        of_mount: Option<Place>,
+    ) -> io::Result<Option<OwnedFd>> {
         let Some(lock) = &self.use_lock else {
             return Ok(None);
         };
@@ -285,9 +288,9 @@ impl User {
         let shared = openat(CWD, path, flags, Mode::empty())?;
         let shared = fcntl_dupfd_cloexec(&shared, kept_descriptor())?;
         locks::share(&shared)?;
-        if of_mount {
+        if let Some(place) = of_mount {
             // Whoever asks for it has it himself, or is within who has: nobody has taken it to end the mount.
-            let _ = locks::share_mount(&shared);
+            let _ = locks::share_mount(&shared, place);
         }
         let status = rustix::fs::fstat(&shared)?;
         let (device, inode) = (status.st_dev, status.st_ino);

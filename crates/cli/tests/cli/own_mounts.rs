@@ -118,18 +118,76 @@ fn it_ends_with_the_last_who_uses_it() {
 #[test]
 fn kills_leave_nothing_mounted() {
     for (killed, then) in [
-        ("^arck mount $0/pool .*--while-used", ""),
-        ("^./arck run .*--mount $0/seen", "soon unmounted"),
+        // What serves the mount: who used it looks after it.
+        (
+            "^arck mount $0/pool .*--while-used",
+            "mounted || test -e seen || echo nothing",
+        ),
+        (
+            "^./arck run .*--mount $0/seen",
+            "soon unmounted; soon gone seen; echo nothing",
+        ),
     ] {
         let script = format!(
-            "touch go; chown ann go
+            "gone() {{ ! test -e $1; }}
+            touch go; chown ann go
             run -- sh -c './copies passwd seen/a; : >in; while test -e go; do sleep 0.02; done' & soon there in
             kill -KILL $(pgrep -o -f -- \"{killed}\"); rm go; wait || true; {then}
             run -- sh -c 'cmp seen/a passwd && ./copies seen/a seen/b && cmp seen/b passwd && echo same'
-            mounted || echo unmounted"
+            mounted || test -e seen || echo nothing"
         );
         // The shell tells of it, sooner or later.
         let said = says(&script).replace("Killed\n", "");
-        assert_eq!(said, "at /PLACE\nat /PLACE\nsame\nunmounted\n", "{killed}");
+        assert_eq!(
+            said, "at /PLACE\nnothing\nat /PLACE\nsame\nnothing\n",
+            "{killed}"
+        );
     }
+}
+
+/// One within another: what serves the inner one's waited for the outer one's end, and that for its own.
+#[test]
+fn mounts_within_one_another_end() {
+    let nested = "run -- sh -c './copies passwd seen/a
+            ./arck run --pool pool --mount $PWD/other -- sh -c \"./copies seen/a other/b 2>/dev/null; ./copies passwd other/c\"
+            cmp seen/c passwd && echo same'
+        mounted || grep -q \" $0/other \" /proc/self/mountinfo || echo unmounted
+        soon eval '! pgrep -f \"^arck mount $0/pool\" >/dev/null'; ls -d seen other 2>/dev/null || echo gone";
+    let said = says(nested);
+    assert!(
+        said.ends_with("at /PLACE\nsame\nunmounted\ngone\n"),
+        "{said}"
+    );
+}
+
+/// What serves a mount keeps nothing open that an `arck run` around it has locked: it would wait for itself.
+#[test]
+fn a_mount_that_is_made_within_a_command_ends_with_it() {
+    let within = "run -- sh -c './copies passwd seen/a
+            pkill -KILL -o -f \"^arck mount $PWD/pool .*--while-used\"
+            ./copies -x ./arck run --pool pool --mount \"$PWD/seen\" -- ./copies seen/a seen/b
+            cmp seen/b passwd && echo same'
+        mounted || test -e seen || echo nothing";
+    assert_eq!(says(within), "at /PLACE\nat /PLACE\nsame\nnothing\n");
+}
+
+/// Two at a time that cannot mount: the second one took the directory away from under the first.
+#[test]
+fn who_cannot_mount_takes_nothing_from_others() {
+    let overlap = "chmod 600 device/fuse; touch go; chown ann go
+        run -- sh -c ': >in; while test -e go; do sleep 0.02; done' & soon there in
+        inode=$(stat -c %i seen); run -- true; test \"$inode\" = \"$(stat -c %i seen)\" && stat -c %a seen
+        as sh -c 'touch seen/x' 2>/dev/null || echo refused
+        rm go; wait; test -e seen || echo gone";
+    assert_eq!(says(overlap), "1555\nrefused\ngone\n");
+}
+
+/// A comma ends an option of fusermount3's.
+#[test]
+fn a_pool_may_have_a_comma_in_its_name() {
+    let comma = "as ./arck mkfs --size 64M 'a,b' 2>/dev/null; touch go; chown ann go
+        both() { as ./arck run --pool 'a,b' --mount \"$0/seen\" \"$@\"; }
+        both -- sh -c ': >in; while test -e go; do sleep 0.02; done; ./copies seen/a seen/b' & soon there in
+        both -- sh -c './copies passwd seen/a'; mounted && echo mounted; rm go; wait; mounted || echo unmounted";
+    assert_eq!(says(comma), "at /PLACE\nmounted\nat /PLACE\nunmounted\n");
 }

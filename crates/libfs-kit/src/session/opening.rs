@@ -161,7 +161,14 @@ impl Session {
         let mut deadline = None;
         // Until the session's descriptors are where they are kept.
         let mut raised = None;
-        let mut makes_room = || raised.is_none() && raised.replace(Raised::new()).is_none();
+        let mut is_tried = false;
+        let mut makes_room = || {
+            let is_first = !std::mem::replace(&mut is_tried, true);
+            if is_first {
+                raised = Raised::new();
+            }
+            is_first
+        };
         // There is a controller, which may have much to do.
         let greeting = options.patience.max(connection::PATIENCE);
         let (socket, made_by, answer, descriptors) = loop {
