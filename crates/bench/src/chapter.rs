@@ -55,7 +55,7 @@ pub struct Processors {
     /// By the programs, with the kernel's part, on tmpfs and on Arck.
     pub tmpfs: f64,
     pub arck: f64,
-    /// By Arck's controller meanwhile.
+    /// By Arck's controller, until it has nothing to do.
     pub controller: f64,
 }
 
@@ -164,7 +164,8 @@ impl Chapter {
         writeln!(
             text,
             "\nNanoseconds of processor time an operation: of the programs' threads, and of Arck's controller until it has \
-             nothing to do (what nobody has asked it to fold is not in it). What all of them take divided by {} processors is the least that can be from one operation to the next.\n",
+             nothing to do (what nobody has asked it to fold is not in it). What all of them take \
+             divided by {} processors is the least from one operation to the next at which the controller keeps up.\n",
             self.machine.processors
         )?;
         writeln!(

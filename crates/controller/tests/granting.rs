@@ -22,6 +22,40 @@ fn grant(client: &Client, count: u32) -> Result<Vec<InodeNumber>, Errno> {
     }
 }
 
+/// Has all sessions ask in turns, until each is refused; gives who got what.
+fn ask_for_all<T: Ord + Copy + std::fmt::Debug>(
+    clients: &mut [Client],
+    mut ask: impl FnMut(&mut Client, usize) -> Result<Vec<T>, Errno>,
+) -> BTreeMap<T, usize> {
+    let mut owners = BTreeMap::new();
+    let mut refused = [false; SESSIONS];
+    for step in 0.. {
+        let who = step % SESSIONS;
+        if refused.iter().all(|refused| *refused) {
+            break;
+        }
+        assert!(step < 20_000, "there are always more");
+        match ask(&mut clients[who], step / SESSIONS) {
+            Err(errno) => {
+                assert_eq!(errno, Errno::NOSPC);
+                refused[who] = true;
+            }
+            Ok(granted) => {
+                for one in granted {
+                    assert_eq!(owners.insert(one, who), None, "{one:?} twice");
+                }
+            }
+        }
+    }
+    owners
+}
+
+/// Nothing was refused that a fold brought.
+fn ends_well(pool: &TestPool) {
+    let (log, unreadable) = arck_controller::read_log(&pool.path()).unwrap();
+    assert!(log.is_empty() && unreadable == 0, "{log:?}");
+}
+
 /// Whoever ends, and however, gives back what he has; the others never get what is another's.
 #[test]
 fn numbers_are_granted_to_one_at_a_time_and_come_back() {
@@ -29,37 +63,23 @@ fn numbers_are_granted_to_one_at_a_time_and_come_back() {
     let controller = pool.serve();
     let mut most = Vec::new();
     for round in 0..4 {
-        let clients: Vec<Client> = (0..SESSIONS)
+        let mut clients: Vec<Client> = (0..SESSIONS)
             .map(|_| Client::connect(&pool.path()))
             .collect();
         let inodes = clients[0].welcome.geometry.inode_count as usize;
-        let mut owners: BTreeMap<InodeNumber, usize> = BTreeMap::new();
-        let mut refused = [false; SESSIONS];
         // As much as there is, in pieces of all sizes.
-        for step in 0.. {
-            let who = step % SESSIONS;
-            if refused.iter().all(|refused| *refused) {
-                break;
+        let owners = ask_for_all(&mut clients, |client, turn| {
+            let count = [1, 7, 100, GRANT_MAX as u32, u32::MAX][turn % 5];
+            let numbers = grant(client, count)?;
+            assert!(!numbers.is_empty() && numbers.len() <= count as usize);
+            for &number in &numbers {
+                assert!((2..inodes as InodeNumber).contains(&number), "{number}");
+                let header = client.header(number);
+                assert_eq!(header.kind(), HeaderKind::Granted);
+                assert_eq!(header.ownership().session(), client.welcome.session);
             }
-            assert!(step < 20_000, "there are always more");
-            let count = [1, 7, 100, GRANT_MAX as u32, u32::MAX][step / SESSIONS % 5];
-            match grant(&clients[who], count) {
-                Err(errno) => {
-                    assert_eq!(errno, Errno::NOSPC);
-                    refused[who] = true;
-                }
-                Ok(numbers) => {
-                    assert!(!numbers.is_empty() && numbers.len() <= count as usize);
-                    for number in numbers {
-                        assert!((2..inodes as InodeNumber).contains(&number), "{number}");
-                        assert_eq!(owners.insert(number, who), None, "{number} twice");
-                        let header = clients[who].header(number);
-                        assert_eq!(header.kind(), HeaderKind::Granted);
-                        assert_eq!(header.ownership().session(), clients[who].welcome.session);
-                    }
-                }
-            }
-        }
+            Ok(numbers)
+        });
         assert!(owners.len() < inodes, "{} of {inodes}", owners.len());
         most.push(owners.len());
         // In order, or cut off.
@@ -86,6 +106,7 @@ fn numbers_are_granted_to_one_at_a_time_and_come_back() {
     let (least, most) = (most.iter().min().unwrap(), most.iter().max().unwrap());
     assert!(most - least <= most / 8, "{least} and {most}");
     controller.stop().unwrap();
+    ends_well(&pool);
     common::check::check(&pool.path());
 }
 
@@ -111,6 +132,7 @@ fn what_became_an_inode_is_granted_to_nobody() {
     }
     other.goodbye();
     controller.stop().unwrap();
+    ends_well(&pool);
     assert_eq!(common::check::check(&pool.path()).paths.len(), 100);
 }
 
@@ -125,25 +147,11 @@ fn segments_are_granted_to_one_at_a_time_and_come_back() {
             .map(|_| Client::connect(&pool.path()))
             .collect();
         let segments = clients[0].welcome.geometry.segment_count;
-        let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut refused = [false; SESSIONS];
-        for step in 0.. {
-            let who = step % SESSIONS;
-            if refused.iter().all(|refused| *refused) {
-                break;
-            }
-            assert!(step < 10_000, "there are always more");
-            match clients[who].grant_segment() {
-                Err(errno) => {
-                    assert_eq!(errno, Errno::NOSPC);
-                    refused[who] = true;
-                }
-                Ok(segment) => {
-                    assert!(segment < segments, "{segment} of {segments}");
-                    assert_eq!(owners.insert(segment, who), None, "{segment} twice");
-                }
-            }
-        }
+        let owners = ask_for_all(&mut clients, |client, _| {
+            let segment = client.grant_segment()?;
+            assert!(segment < segments, "{segment} of {segments}");
+            Ok(vec![segment])
+        });
         assert!(
             owners.len() < segments as usize,
             "{} of {segments}",
@@ -156,5 +164,6 @@ fn segments_are_granted_to_one_at_a_time_and_come_back() {
     assert!(counts[0] > 10, "{counts:?}");
     assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
     controller.stop().unwrap();
+    ends_well(&pool);
     common::check::check(&pool.path());
 }

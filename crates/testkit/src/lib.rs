@@ -15,6 +15,7 @@ mod stopping;
 pub mod striped;
 mod text;
 pub mod under_test;
+pub mod window;
 
 pub use random::Random;
 pub use stopping::StopAtEnd;

@@ -3,6 +3,7 @@
 //! The controller stops at the instant behind the seal, as long as a test wants.
 
 use arck_controller::Options;
+use arck_testkit::window::{Next, Window};
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, FileSystem};
 use std::collections::BTreeMap;
@@ -14,65 +15,6 @@ use std::time::Duration;
 
 const SIZE: u64 = 256 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What is to become of the controller that stands behind a seal.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    GoesOn,
-    Dies,
-}
-
-/// Stops the controller behind a seal, once it is armed.
-struct Window {
-    armed: Arc<AtomicBool>,
-    sealed: Receiver<()>,
-    next: Sender<Next>,
-}
-
-impl Window {
-    /// A pool whose controller stops, and seals for each fold.
-    fn pool() -> (TestPool, Window) {
-        let armed = Arc::new(AtomicBool::new(false));
-        let (says, sealed) = channel();
-        let (next, heard) = channel();
-        let (says, heard) = (Mutex::new(says), Mutex::new(heard));
-        let switch = armed.clone();
-        let hook = move |point: &'static str| {
-            if point == "sealed" && switch.swap(false, Ordering::SeqCst) {
-                says.lock().unwrap().send(()).unwrap();
-                let next = heard.lock().unwrap().recv_timeout(PATIENCE);
-                assert!(next != Ok(Next::Dies), "here the controller dies");
-            }
-        };
-        let options = Options {
-            crash_hook: Some(Arc::new(hook)),
-            seal_pages: 1,
-            owned_kept: usize::MAX,
-            ..Options::default()
-        };
-        let window = Window {
-            armed,
-            sealed,
-            next,
-        };
-        (TestPool::with_options(SIZE, options), window)
-    }
-
-    /// Folds a session in a thread, and gives back when its directories are sealed.
-    fn open<'scope>(
-        &self,
-        scope: &'scope std::thread::Scope<'scope, '_>,
-        owner: &'scope FileSystem,
-    ) {
-        self.armed.store(true, Ordering::SeqCst);
-        scope.spawn(move || owner.fold(false));
-        self.sealed.recv_timeout(PATIENCE).expect("it is sealed");
-    }
-
-    fn close(&self, next: Next) {
-        self.next.send(next).unwrap();
-    }
-}
 
 /// What is in two directories, `a` and `b`: contents of files, `None` for directories.
 type Model = BTreeMap<String, Option<Vec<u8>>>;
@@ -238,7 +180,7 @@ fn change_in_window(owner: &FileSystem, model: &mut Model) {
 
 #[test]
 fn the_owner_goes_on_while_its_directories_are_sealed() {
-    let (mut pool, window) = Window::pool();
+    let (mut pool, window) = Window::pool(SIZE);
     let owner = pool.session();
     let mut model = begin(&owner);
     std::thread::scope(|scope| {
@@ -260,7 +202,7 @@ fn the_owner_goes_on_while_its_directories_are_sealed() {
 /// taken away and moved; nobody takes its number before.
 #[test]
 fn what_is_created_in_what_is_sealed_is_there() {
-    let (mut pool, window) = Window::pool();
+    let (mut pool, window) = Window::pool(SIZE);
     let owner = pool.session();
     let mut model = begin(&owner);
     let path = |name: usize| format!("a/fresh {name}");
@@ -329,7 +271,7 @@ fn what_is_created_in_what_is_sealed_is_there() {
 /// What changes it waits until what is sealed is verified state.
 #[test]
 fn what_is_created_in_what_is_sealed_changes_later() {
-    let (pool, window) = Window::pool();
+    let (pool, window) = Window::pool(SIZE);
     let owner = pool.session();
     let mut model = begin(&owner);
     for name in 0..2 {
@@ -363,7 +305,7 @@ fn what_is_created_in_what_is_sealed_changes_later() {
 /// The machine fails behind the seal, when there is an active delta beside the sealed one.
 #[test]
 fn both_deltas_are_there_after_a_failure() {
-    let (pool, window) = Window::pool();
+    let (pool, window) = Window::pool(SIZE);
     let owner = pool.session();
     let mut model = begin(&owner);
     let copy = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -383,7 +325,7 @@ fn both_deltas_are_there_after_a_failure() {
 #[test]
 fn an_owner_outlives_a_controller_that_dies_behind_the_seal() {
     for changes_first in [false, true] {
-        let (mut pool, window) = Window::pool();
+        let (mut pool, window) = Window::pool(SIZE);
         let owner = pool.session();
         let mut model = begin(&owner);
         for path in ["a/fresh", "a/gone"] {

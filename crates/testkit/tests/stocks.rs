@@ -149,10 +149,10 @@ fn who_finds_no_numbers_any_more_is_told_so() {
         counts.push(made.iter().sum::<usize>() as u64);
         // Again at once: nobody waits.
         for thread in 0..THREADS {
-            let more = make(&fs, &format!("{thread}/more"));
-            if more.is_ok() {
+            match make(&fs, &format!("{thread}/more")) {
                 // What another thread had at hand, which has ended, is used.
-                unlink(&fs, &format!("{thread}/more"));
+                Ok(_) => unlink(&fs, &format!("{thread}/more")),
+                Err(failure) => assert_eq!(failure, Failure::Errno(Errno::NOSPC)),
             }
         }
         for (thread, &files) in made.iter().enumerate() {

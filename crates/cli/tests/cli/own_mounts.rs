@@ -188,6 +188,37 @@ fn a_pool_may_have_a_comma_in_its_name() {
     let comma = "as ./arck mkfs --size 64M 'a,b' 2>/dev/null; touch go; chown ann go
         both() { as ./arck run --pool 'a,b' --mount \"$0/seen\" \"$@\"; }
         both -- sh -c ': >in; while test -e go; do sleep 0.02; done; ./copies seen/a seen/b' & soon there in
-        both -- sh -c './copies passwd seen/a'; mounted && echo mounted; rm go; wait; mounted || echo unmounted";
-    assert_eq!(says(comma), "at /PLACE\nmounted\nat /PLACE\nunmounted\n");
+        both -- sh -c './copies passwd seen/a'; mounted && echo mounted; rm go; wait; mounted || echo unmounted
+        as ./arck violations 'a,b' | cut -d ' ' -f 1-3";
+    assert_eq!(
+        says(comma),
+        "at /PLACE\nmounted\nat /PLACE\nunmounted\nnothing was refused\n"
+    );
+}
+
+/// Another pool's, of the same user, and root's, who has a mount namespace of his own: neither sees the pool that is there, nor
+/// takes anything from it.
+#[test]
+fn other_pools_at_the_directory_of_a_mount() {
+    let others = "touch go; chown ann go; as ./arck mkfs --size 64M second; ./arck mkfs --size 64M roots 2>/dev/null
+        run -- sh -c './copies passwd seen/a; : >in; while test -e go; do sleep 0.02; done; ./copies seen/a seen/b' & soon there in
+        as ./arck run --pool second --mount \"$0/seen\" -- sh -c 'echo two >seen/of-second; ls seen; ./copies || :' 2>&1 | grep -o 'of-second\\|does not see the pool'
+        ./arck run --pool roots --mount \"$0/seen\" -- sh -c './copies passwd seen/c; ls seen; cmp seen/c passwd && echo same'
+        as ls seen; rm go; wait; mounted || test -e seen || echo nothing
+        run -- ls seen
+        for pool in second roots; do ./arck violations $pool | cut -d ' ' -f 1-3; done";
+    assert_eq!(
+        says(others),
+        "at /PLACE\nof-second\ndoes not see the pool\nat /PLACE\nc\nsame\na\nat /PLACE\nnothing\na\nb\nnothing was refused\nnothing was refused\n"
+    );
+}
+
+/// The mount goes along, and ends where it has got to.
+#[test]
+fn a_directory_above_may_be_renamed() {
+    let renamed = "as mkdir -p above/seen; touch go; chown ann go
+        as ./arck run --pool pool --mount \"$0/above/seen\" -- sh -c './copies passwd above/seen/a; : >in; while test -e go; do sleep 0.02; done' & soon there in
+        as mv above elsewhere; as cmp elsewhere/seen/a passwd && echo same
+        rm go; wait; grep -q \" $0/elsewhere\" /proc/self/mountinfo || ls -A elsewhere/seen | wc -l";
+    assert_eq!(says(renamed), "at /PLACE\nsame\n0\n");
 }

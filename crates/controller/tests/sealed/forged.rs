@@ -290,26 +290,28 @@ fn copied(pool: &Path) -> TestPool {
     TestPool { directory }
 }
 
+/// Names of the other directories, and of `d`.
+fn others_and_of_d(pool: &Path) -> (Vec<String>, Vec<String>) {
+    let paths = check(pool).paths.into_keys();
+    paths.partition(|path| path.starts_with("/o") || path.starts_with("/e/"))
+}
+
+/// What must be there whatever becomes of `d`.
+const OTHERS: [&str; 4] = ["/e/unhurt", "/o", "/o/of another session", "/o/verified"];
+
 /// As [`split`], with what was made since.
 fn split_with(pool: &Path, what: &str, more: &[&str]) -> Vec<String> {
-    let tree = check(pool);
-    let paths = tree.paths.keys().cloned();
-    let is_beside = |path: &String| path.starts_with("/o") || path.starts_with("/e/");
-    let (others, of_d): (Vec<_>, Vec<_>) = paths.partition(is_beside);
-    let expected = ["/e/unhurt", "/o", "/o/of another session", "/o/verified"];
-    for path in expected.iter().chain(more) {
+    let (others, of_d) = others_and_of_d(pool);
+    for path in OTHERS.iter().chain(more) {
         assert!(others.iter().any(|other| other == path), "{what}: {path}");
     }
     of_d
 }
 
-/// Names below `d`, and those that must be there whatever becomes of `d`.
+/// Names of `d`; the others are those that must be there.
 fn split(pool: &Path, what: &str, outcome: Outcome) -> Vec<String> {
-    let tree = check(pool);
-    let paths = tree.paths.keys().cloned();
-    let (others, of_d): (Vec<_>, Vec<_>) =
-        paths.partition(|p| p.starts_with("/o") || p.starts_with("/e/"));
-    let mut expected = vec!["/e/unhurt", "/o", "/o/of another session", "/o/verified"];
+    let (others, of_d) = others_and_of_d(pool);
+    let mut expected = OTHERS.to_vec();
     if let SetAsideElsewhere(gone) = outcome {
         expected.retain(|path| *path != gone);
     }

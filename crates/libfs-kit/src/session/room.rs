@@ -3,7 +3,8 @@
 //!
 //! # Invariants
 //! * One thread at a time raises the program's soft limit, by [`MORE`]. It is as it was when that thread is done, or as the
-//!   program has set it meanwhile; also in a child that another thread forks then.
+//!   program has set it meanwhile; also in a child that another thread forks then, but for those of `posix_spawn`, which run
+//!   nothing of this.
 //! * No lock is waited for: who finds it raised tries with what there is.
 
 use rustix::io::Errno;

@@ -4,15 +4,12 @@
 //! Whoever wants the directory gets it while the owner stands: with all that was acknowledged, and nothing by halves.
 //! When it goes on, it finds what has become of it, and loses nothing.
 
-use super::other::{BOUND, Other, TOLD};
-use arck_controller::Options;
+use super::other::{Other, TOLD};
 use arck_testkit::harness::Case;
-use arck_testkit::{Random, Shorthand, TestPool};
+use arck_testkit::window::{Next, Window};
+use arck_testkit::{Random, Shorthand};
 use arckfs::{At, Failure, FileSystem};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
 pub const ALL: &[Case] = &[
     (
@@ -29,39 +26,7 @@ pub const ALL: &[Case] = &[
     ),
 ];
 
-/// Holds the controller behind a seal.
-struct Gate {
-    armed: Arc<AtomicBool>,
-    sealed: Receiver<()>,
-    goes_on: Sender<()>,
-}
-
-/// A pool that seals whatever it folds.
-fn pool() -> (TestPool, Gate) {
-    let (says, sealed) = channel();
-    let (goes_on, heard) = channel();
-    let (says, heard) = (Mutex::new(says), Mutex::new(heard));
-    let armed = Arc::new(AtomicBool::new(false));
-    let switch = armed.clone();
-    let hook = move |point: &'static str| {
-        if point == "sealed" && switch.swap(false, Ordering::SeqCst) {
-            says.lock().unwrap().send(()).unwrap();
-            heard.lock().unwrap().recv_timeout(BOUND).unwrap();
-        }
-    };
-    let options = Options {
-        crash_hook: Some(Arc::new(hook)),
-        seal_pages: 1,
-        owned_kept: usize::MAX,
-        ..Options::default()
-    };
-    let gate = Gate {
-        armed,
-        sealed,
-        goes_on,
-    };
-    (TestPool::with_options(64 << 20, options), gate)
-}
+const SIZE: u64 = 64 << 20;
 
 /// A directory `d` of the other's with verified names, and changes of each kind that no fold has seen.
 fn begin(other: &mut Other, fs: &FileSystem) {
@@ -94,20 +59,20 @@ fn an_owner_stopped_between_seal_and_fold() {
     let cases = [false, true].into_iter();
     for (goes_on, writes) in cases.flat_map(|goes_on| [(goes_on, false), (goes_on, true)]) {
         let what = format!("goes on {goes_on}, writes {writes}");
-        let (pool, gate) = pool();
+        let (pool, window) = Window::pool(SIZE);
         let mut other = Other::start(&pool.path());
         let fs = pool.session();
         begin(&mut other, &fs);
-        gate.armed.store(true, Ordering::SeqCst);
+        window.arm();
         let found = std::thread::scope(|scope| {
             let looks = scope.spawn(|| names(&fs, "d"));
-            gate.sealed.recv_timeout(BOUND).expect("a seal");
+            window.wait();
             if goes_on {
                 other.does("put d/beside beside");
                 other.does("rename d/there d/twice");
             }
             other.signal(libc::SIGSTOP);
-            gate.goes_on.send(()).unwrap();
+            window.close(Next::GoesOn);
             looks.join().expect("no panic")
         });
         // Who asked before the seal has what was sealed; who asks now, all.
@@ -142,7 +107,7 @@ fn an_owner_stopped_between_seal_and_fold() {
 /// It is inside when the mark comes, and stays inside: the fold waits for its patience, and goes on without it. What
 /// it does afterwards is done.
 fn an_owner_stopped_inside_while_a_fold_marks() {
-    let (pool, _gate) = pool();
+    let (pool, _window) = Window::pool(SIZE);
     let mut other = Other::start(&pool.path());
     let fs = pool.session();
     begin(&mut other, &fs);
@@ -256,7 +221,7 @@ fn an_owner_stopped_anywhere_in_a_storm() {
     let seed = std::env::var("ARCK_STOP_SEED").map_or(7, |seed| seed.parse().expect("a number"));
     println!("ARCK_STOP_SEED={seed}");
     let mut random = Random::new(seed);
-    let (pool, _gate) = pool();
+    let (pool, _window) = Window::pool(SIZE);
     let mut other = Other::start(&pool.path());
     let fs = pool.session();
     other.does("mkdir s");

@@ -1,4 +1,5 @@
-//! A process of which pieces are stepped through, an instruction at a time.
+//! A process of which pieces are stepped through, an instruction at a time. (`arck-bench step` looks at each instruction
+//! besides, and at system calls; here it is the number of one thread that is wanted.)
 //!
 //! # Invariant
 //! * A process is ended with its handle, whatever becomes of the test.
