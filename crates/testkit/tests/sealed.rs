@@ -8,13 +8,11 @@ use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, FileSystem};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SIZE: u64 = 256 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is in two directories, `a` and `b`: contents of files, `None` for directories.
 type Model = BTreeMap<String, Option<Vec<u8>>>;
