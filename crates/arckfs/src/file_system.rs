@@ -23,6 +23,8 @@ use crate::interface::*;
 use crate::names::changes::Renamed;
 use crate::names::listing;
 use crate::names::paths::cache::PathCache;
+use crate::names::paths::resolver::Paths;
+use crate::names::paths::table::FullPaths;
 use crate::names::protected::Protected;
 use crate::names::walk::{Last, Start};
 use crate::names::{Context, Resolution};
@@ -156,7 +158,7 @@ impl FileSystem {
             region_size: memory,
             patience,
             group: &options.group,
-            prepare: AuxiliaryState::create,
+            prepare: AuxiliaryState::creator(options.resolver),
             structures: crate::state::FINGERPRINT,
         };
         // The controller has seen who this thread was when it connected. Another thread may be making the
@@ -173,6 +175,27 @@ impl FileSystem {
             message: format!("{}: preparing the session: {errno}", options.pool.display()),
             errno,
         })?;
+        let resolver = state.resolver();
+        if resolver != options.resolver {
+            session.end();
+            let (pool, group) = (&options.pool, String::from_utf8_lossy(&options.group));
+            let (theirs, ours) = (resolver.name(), options.resolver.name());
+            return Err(ConnectError {
+                message: format!(
+                    "{}: the programs of group {group} have {theirs}, and this one is to have {ours}: a group has one \
+                     file system; end them, or be of another group: arck run --own-group --fs {ours}",
+                    pool.display()
+                ),
+                errno: Errno::BUSY,
+            });
+        }
+        let paths = match resolver {
+            Resolver::Tree => Paths::Threads(PathCache::default()),
+            Resolver::FullPaths => Paths::Table(FullPaths {
+                region: session.region(),
+                table: &state.full_paths,
+            }),
+        };
         let welcome = session.welcome();
         let user = (welcome.user, welcome.user_group);
         // Who opens the session looks, for all who join it.
@@ -184,10 +207,7 @@ impl FileSystem {
                 views: &session.state().views,
                 state,
                 credentials: Credentials::of_session(&process, user),
-                resolution: Resolution {
-                    protected,
-                    paths: PathCache::default(),
-                },
+                resolution: Resolution { protected, paths },
                 at_hand: AtHand::of_state(session.region(), state),
                 listing: listing::scratch::Scratch::default(),
             },

@@ -15,6 +15,36 @@ pub struct ConnectOptions {
     /// The trust group to be one of: its programs have one session together, and trust each other.
     /// At most 64 bytes; empty: none.
     pub group: Vec<u8>,
+    /// Which file system its programs have: how it finds where paths lead. One for all of a group.
+    pub resolver: Resolver,
+}
+
+/// How a file system finds where paths lead; all else they share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Resolver {
+    /// ArckFS: directory by directory, and each thread remembers the few that it used last.
+    #[default]
+    Tree,
+    /// FPFS: by one table from full paths to directories, for deep trees of many directories (Trio, section 5).
+    FullPaths,
+}
+
+impl Resolver {
+    /// All of them, for who lists them.
+    pub const ALL: [Resolver; 2] = [Resolver::Tree, Resolver::FullPaths];
+
+    /// What the file system is called, as `arck run --fs` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Resolver::Tree => "arckfs",
+            Resolver::FullPaths => "fpfs",
+        }
+    }
+
+    /// The one that is called so.
+    pub fn named(name: &str) -> Option<Resolver> {
+        Resolver::ALL.into_iter().find(|one| one.name() == name)
+    }
 }
 
 /// Why a session could not be opened; `Display` says what to do about it, in one line.

@@ -11,7 +11,7 @@ pub mod walk;
 use crate::data::Data;
 use crate::interface::Errno;
 use arck_libfs_kit::engine::{self as kit, Stop};
-use paths::cache::PathCache;
+use paths::resolver::Paths;
 use protected::Protected;
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use std::ops::Deref;
 /// What a session keeps for resolving paths.
 pub struct Resolution {
     pub protected: Protected,
-    pub paths: PathCache,
+    pub paths: Paths,
 }
 
 /// One attempt, with all that an operation of ArckFS may do in it: names, and the [data](Data),

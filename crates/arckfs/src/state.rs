@@ -8,18 +8,26 @@
 //! Order of locks: an open description's; then those of the views.
 
 pub mod at_hand;
+pub mod full_paths;
+pub mod levels;
 
+use crate::interface::Resolver;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::MEMBERS;
 use arck_libfs_kit::region::{
     AtomicOffset, Lock, Offset, Region, THREAD_SLOTS, ThreadSlot, fingerprint,
 };
 use arck_libfs_kit::region_shared;
+use full_paths::FullPath;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Of the sources of what ArckFS keeps in the region.
-pub(crate) const FINGERPRINT: u32 = fingerprint::of(&[include_bytes!("state.rs")]);
+pub(crate) const FINGERPRINT: u32 = fingerprint::of(&[
+    include_bytes!("state.rs"),
+    include_bytes!("state/full_paths.rs"),
+    include_bytes!("state/levels.rs"),
+]);
 
 /// Description slots kept by a thread.
 const KEPT: usize = 14;
@@ -43,7 +51,9 @@ region_shared! {
         pub maps_moved: AtomicU64,
         /// How the machine was set when the session was opened, as `names::protected` says it; 0: nobody has looked yet.
         pub protected: AtomicU64,
-        pub paths_line: [AtomicU64; 4],
+        /// FPFS's table of full paths; null: the session is one of ArckFS's ([`Resolver`]).
+        pub full_paths: AtomicOffset<FullPath>,
+        pub paths_line: [AtomicU64; 3],
 
         pub descriptions_lock: Lock,
         /// First free description (its number), 0 = none.
@@ -125,30 +135,50 @@ impl AuxiliaryState {
         self.paths.fetch_add(1 << 32, Ordering::AcqRel);
         self.descriptions_lock.reset();
         self.description_free.store(0, Ordering::Relaxed);
-        self.begin(session)
+        self.begin(session, self.resolver())
     }
 
     /// What a state that is all zero leads to. ENOMEM.
-    fn begin(&self, session: &'static Session) -> Result<(), Errno> {
-        let at_hand = ThreadAtHand::create(session.region(), session.thread()?.slot())?;
+    fn begin(&self, session: &'static Session, resolver: Resolver) -> Result<(), Errno> {
+        let (region, thread) = (session.region(), session.thread()?);
+        let at_hand = ThreadAtHand::create(region, thread.slot())?;
         self.at_hand.store(at_hand, Ordering::Release);
+        if resolver == Resolver::FullPaths {
+            let table = FullPath::create(region, thread.slot())?;
+            self.full_paths.store(table, Ordering::Release);
+        }
         Ok(())
     }
 
-    /// The auxiliary state of a new session. ENOMEM.
-    pub fn create(session: &'static Session) -> Result<(), Errno> {
+    /// Which file system the session is one of.
+    pub fn resolver(&self) -> Resolver {
+        match self.full_paths.load(Ordering::Acquire).raw() {
+            0 => Resolver::Tree,
+            _ => Resolver::FullPaths,
+        }
+    }
+
+    /// What makes the auxiliary state of a new session. ENOMEM.
+    pub fn creator(resolver: Resolver) -> fn(&'static Session) -> Result<(), Errno> {
+        match resolver {
+            Resolver::Tree => |session| AuxiliaryState::create(session, Resolver::Tree),
+            Resolver::FullPaths => |session| AuxiliaryState::create(session, Resolver::FullPaths),
+        }
+    }
+
+    fn create(session: &'static Session, resolver: Resolver) -> Result<(), Errno> {
         let region = session.region();
         let state = region
             .allocate_zeroed::<AuxiliaryState>(session.thread()?.slot(), 1)
             .map_err(|_| Errno::NOMEM)?;
-        region.get(state).begin(session)?;
+        region.get(state).begin(session, resolver)?;
         if let Some(root) = region.auxiliary_root(1) {
             root.store(state.raw(), Ordering::Release);
         }
         Ok(())
     }
 
-    /// The state that [`AuxiliaryState::create`] has made, in this process or another member of its group.
+    /// The state that [`AuxiliaryState::creator`]'s has made, in this process or another member of its group.
     pub fn find(session: &'static Session) -> Result<&'static AuxiliaryState, Errno> {
         let region = session.region();
         let root = region.auxiliary_root(1).ok_or(Errno::IO)?;

@@ -186,6 +186,7 @@ fn of_micro(report: crate::report::Report, seconds: f64) -> Chapter {
         (persist, flushing, controller) = (run.persist, run.flushing, run.controller);
     }
     Chapter {
+        sides: crate::chapter::tmpfs_and_arck(),
         command: "arck-bench micro".to_owned(),
         told: "Single operations, one thread, on files and space that were used before (`growth` has what is fresh)."
             .to_owned(),

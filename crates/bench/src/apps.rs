@@ -127,6 +127,7 @@ pub fn measure(arguments: &AppsArguments) -> Outcome<Chapter> {
     };
     let progress = Progress::new("apps", apps.len() * rounds * 2);
     let mut chapter = Chapter {
+        sides: crate::chapter::tmpfs_and_arck(),
         command: "arck-bench apps".to_owned(),
         told: "Programs, unmodified, by `arck run`; nanoseconds of an operation as the program itself tells them (of \
                SQLite by its clock), its start not included."

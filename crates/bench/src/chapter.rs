@@ -23,6 +23,8 @@ pub struct Chapter {
     pub controller: String,
     /// Rounds on each side; medians are told.
     pub rounds: usize,
+    /// What the two columns are of: tmpfs and Arck as a rule.
+    pub sides: [String; 2],
     /// In a report: what is less than the command does by itself, and how many seconds it took.
     pub shortened: Option<String>,
     pub seconds: f64,
@@ -115,10 +117,11 @@ pub fn wanted(wanted: Option<f64>) -> String {
 impl Report for Chapter {
     fn write(&self, text: &mut String) -> std::fmt::Result {
         use std::fmt::Write;
+        let [first, second] = &self.sides;
         writeln!(
             text,
-            "`{}`: {} Medians of {} round(s) on each side, in turns; factor = tmpfs / Arck, median of the pairs, above \
-             1 Arck is faster. `--persist {}` ({}); controller: {}. {}. It took {:.0} s.\n",
+            "`{}`: {} Medians of {} round(s) on each side, in turns; factor = {first} / {second}, median of the pairs, \
+             above 1 {second} is faster. `--persist {}` ({}); controller: {}. {}. It took {:.0} s.\n",
             self.command,
             self.told,
             self.rounds,
@@ -133,7 +136,7 @@ impl Report for Chapter {
         }
         writeln!(
             text,
-            "| operation | where | tmpfs ns | Arck ns | factor | wanted |"
+            "| operation | where | {first} ns | {second} ns | factor | wanted |"
         )?;
         writeln!(text, "| --- | --- | ---: | ---: | ---: | ---: |")?;
         for row in &self.rows {
@@ -153,9 +156,15 @@ impl Report for Chapter {
     }
 }
 
+/// What the columns are of, where nothing else is said.
+pub fn tmpfs_and_arck() -> [String; 2] {
+    ["tmpfs".to_owned(), "Arck".to_owned()]
+}
+
 impl Chapter {
     fn write_processors(&self, text: &mut String) -> std::fmt::Result {
         use std::fmt::Write;
+        let [first, second] = &self.sides;
         let told = |row: &Row| row.processors.map(|found| (row.clone(), found));
         let rows: Vec<(Row, Processors)> = self.rows.iter().filter_map(told).collect();
         if rows.is_empty() {
@@ -170,7 +179,7 @@ impl Chapter {
         )?;
         writeln!(
             text,
-            "| operation | where | tmpfs | Arck | its controller | tmpfs / all of Arck's |"
+            "| operation | where | {first} | {second} | its controller | {first} / all of {second}'s |"
         )?;
         writeln!(text, "| --- | --- | ---: | ---: | ---: | ---: |")?;
         for (row, found) in rows {
@@ -211,7 +220,7 @@ impl Chapter {
             "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
         )?;
         for row in self.rows.iter().filter(timed) {
-            for (side, name) in ["tmpfs", "Arck"].into_iter().enumerate() {
+            for (side, name) in self.sides.iter().enumerate() {
                 let of = |sides: Option<Sides>| sides.map(|both| [both.tmpfs, both.arck][side]);
                 let cells = |latencies: Option<Latencies>, fields: &[fn(&Latencies) -> f64]| {
                     let cell = |field: &fn(&Latencies) -> f64| match &latencies {

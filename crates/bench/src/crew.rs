@@ -11,7 +11,7 @@ use crate::conversation::{self, Conversation};
 use crate::machine::Machine;
 use crate::measure::{median, monotonic, process_time};
 use crate::outcome::Outcome;
-use crate::pool::{self, Bench};
+use crate::pool::{self, Bench, FileSystemName};
 use crate::progress::Progress;
 use arck_pm::PersistOption;
 use serde::de::DeserializeOwned;
@@ -93,13 +93,17 @@ struct Crew<W> {
 }
 
 impl<W: Copy + Serialize> Crew<W> {
-    fn start(bench: &Bench, task: &str, kernel: bool, share: Share<W>) -> Outcome<Crew<W>> {
+    fn start(bench: &Bench, task: &str, side: Side, share: Share<W>) -> Outcome<Crew<W>> {
         let start = |_| {
             let mut command = bench.worker(None)?;
-            command.args(["--task", task, "--group", GROUP]);
-            if kernel {
-                command.arg("--kernel");
-            }
+            command.args(["--task", task]);
+            match side {
+                Side::Tmpfs => command.arg("--kernel"),
+                Side::Arck(which) => {
+                    let name = which.resolver().name();
+                    command.args(["--fs", name, "--group", &format!("{GROUP}-{name}")])
+                }
+            };
             Conversation::start(command)
         };
         Ok(Crew {
@@ -190,8 +194,27 @@ pub struct Task<W> {
     pub wanted: Option<f64>,
 }
 
+/// What one side works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Tmpfs,
+    Arck(FileSystemName),
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Side::Tmpfs => "tmpfs",
+            Side::Arck(FileSystemName::Arckfs) => "Arck",
+            Side::Arck(FileSystemName::Fpfs) => "FPFS",
+        }
+    }
+}
+
 /// How a command was called.
 pub struct How<'h> {
+    /// The factor is the first's time by the second's.
+    pub sides: [Side; 2],
     pub command: &'static str,
     /// What its workers are told that they are.
     pub task: &'static str,
@@ -218,6 +241,7 @@ pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Cha
         flushing: String::new(),
         controller: String::new(),
         rounds: how.rounds,
+        sides: how.sides.map(|side| side.name().to_owned()),
         shortened: None,
         seconds: 0.0,
         rows: Vec::new(),
@@ -227,8 +251,14 @@ pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Cha
         let mut bench = Bench::start(how.pool, how.persist, how.arck)?;
         pool::policy_name(bench.policy).clone_into(&mut chapter.flushing);
         bench.server().clone_into(&mut chapter.controller);
-        let pairs = pairs(&bench, how, task)
+        // Two of Arck's sides have a pool each.
+        let mut other = match how.sides[0] {
+            Side::Tmpfs => None,
+            Side::Arck(_) => Some(Bench::start(how.pool, how.persist, how.arck)?),
+        };
+        let pairs = pairs([other.as_ref().unwrap_or(&bench), &bench], how, task)
             .map_err(|error| format!("{}, {}: {error}", task.name, task.setting))?;
+        other.iter_mut().try_for_each(Bench::stop)?;
         bench.stop()?;
         let times: Vec<(f64, f64)> = { pairs.iter() }.map(|[a, b]| (a.time, b.time)).collect();
         chapter.rows.push(Row {
@@ -244,14 +274,14 @@ pub fn measure<W: Copy + Serialize>(how: &How, tasks: &[Task<W>]) -> Outcome<Cha
     Ok(chapter)
 }
 
-/// What an operation took in each round, on tmpfs and on Arck.
+/// What an operation took in each round, on the two sides.
 fn pairs<W: Copy + Serialize>(
-    bench: &Bench,
+    benches: [&Bench; 2],
     how: &How,
     task: &Task<W>,
 ) -> Outcome<Vec<[Taken; 2]>> {
-    let start = |kernel| Crew::start(bench, how.task, kernel, task.share);
-    let mut sides = [start(true)?, start(false)?];
+    let start = |side: usize| Crew::start(benches[side], how.task, how.sides[side], task.share);
+    let mut sides = [start(0)?, start(1)?];
     let anew = task.rounds == Rounds::Anew;
     if !anew {
         sides.iter_mut().try_for_each(Crew::prepare)?;
@@ -265,7 +295,7 @@ fn pairs<W: Copy + Serialize>(
             if anew {
                 crew.prepare()?;
             }
-            pair[side] = crew.run(bench)?;
+            pair[side] = crew.run(benches[side])?;
             if anew {
                 crew.clean()?;
             }

@@ -8,10 +8,10 @@ mod case;
 mod cases;
 
 use crate::chapter::Chapter;
-use crate::crew::{self, How, Rounds, Share, Task};
+use crate::crew::{self, How, Rounds, Share, Side, Task};
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::pool;
+use crate::pool::{self, FileSystemName};
 use arck_pm::PersistOption;
 use case::Case;
 use clap::{Args, ValueEnum};
@@ -84,6 +84,7 @@ pub fn measure(arguments: &FxmarkArguments) -> Outcome<Chapter> {
         .flat_map(|&case| [(1, 1), (1, 2), (2, 1)].map(|(p, t)| task(case, p, t)))
         .collect();
     let how = How {
+        sides: [Side::Tmpfs, Side::Arck(FileSystemName::Arckfs)],
         command: "arck-bench fxmark",
         task: "fxmark",
         told: "FxMark's cases (Rust API), each process a session, of one trust group; nanoseconds from one operation \

@@ -128,6 +128,7 @@ pub fn measure(arguments: &GrowthArguments) -> Outcome<Chapter> {
     }
     drop(progress);
     Ok(Chapter {
+        sides: crate::chapter::tmpfs_and_arck(),
         command: "arck-bench growth".to_owned(),
         told: "A session that has just begun, on a pool that nobody has used (Rust API), one thread; names looked up at \
                random, all else in order. Fresh is what nobody has used yet, recycled what was removed before: names, \

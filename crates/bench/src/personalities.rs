@@ -13,15 +13,16 @@
 mod files;
 mod loops;
 mod personality;
+mod shape;
 
 use crate::chapter::Chapter;
-use crate::crew::{self, How, Rounds, Share, Task};
+use crate::crew::{self, How, Rounds, Share, Side, Task};
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::pool;
+use crate::pool::{self, FileSystemName};
 use arck_pm::PersistOption;
 use clap::Args;
-use personality::Personality;
+use personality::{Personality, Work};
 
 pub use loops::prepare;
 
@@ -29,7 +30,8 @@ pub use loops::prepare;
 #[command(after_help = "Examples:
   arck-bench personalities                      all four, 1, 2 and 16 threads
   arck-bench personalities --quick              a look
-  arck-bench personalities --only varmail --threads 4")]
+  arck-bench personalities --only varmail --threads 4
+  arck-bench personalities --only varmail --depth 20 --fs fpfs --beside arckfs")]
 pub struct PersonalitiesArguments {
     /// Which of them: varmail, webproxy, webserver, fileserver; several with commas
     #[arg(
@@ -46,6 +48,19 @@ pub struct PersonalitiesArguments {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,16",
           value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: Vec<u64>,
+
+    /// Directories above each file: as many in each as makes the tree so deep [default: the shape that each is
+    /// published with]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    depth: Option<u64>,
+
+    /// Which of Arck's file systems
+    #[arg(long, value_name = "NAME", value_enum, default_value = "arckfs")]
+    fs: FileSystemName,
+
+    /// What it is set beside [default: tmpfs]
+    #[arg(long, value_name = "NAME", value_enum)]
+    beside: Option<FileSystemName>,
 
     /// Rounds that count, on each side
     #[arg(long, value_name = "N", default_value_t = 5,
@@ -75,21 +90,30 @@ pub fn measure(arguments: &PersonalitiesArguments) -> Outcome<Chapter> {
         true => (1, 8),
         false => (arguments.rounds, 1),
     };
+    let is_usual = arguments.depth.is_none() && arguments.beside.is_none();
+    let beside = arguments.beside.map_or(Side::Tmpfs, Side::Arck);
     let task = |personality: Personality, threads: u64| Task {
         name: personality.name(),
-        setting: match threads {
-            1 => "1 thread".to_owned(),
-            many => format!("{many} threads"),
+        setting: {
+            let threads = match threads {
+                1 => "1 thread".to_owned(),
+                many => format!("{many} threads"),
+            };
+            let deep = arguments.depth.map(|depth| format!(", {depth} deep"));
+            threads + &deep.unwrap_or_default()
         },
         share: Share {
-            work: personality,
+            work: Work {
+                personality,
+                depth: arguments.depth,
+            },
             processes: 1,
             process: 0,
             threads,
             divisor,
         },
         rounds: Rounds::GoOn,
-        wanted: Some(personality.wanted(threads)),
+        wanted: is_usual.then(|| personality.wanted(threads)),
     };
     let tasks: Vec<Task<_>> = arguments
         .only
@@ -102,6 +126,7 @@ pub fn measure(arguments: &PersonalitiesArguments) -> Outcome<Chapter> {
         })
         .collect();
     let how = How {
+        sides: [beside, Side::Arck(arguments.fs)],
         command: "arck-bench personalities",
         task: "personalities",
         told: "Filebench's personalities after their published definitions (Rust API), one process; nanoseconds from \

@@ -233,6 +233,7 @@ pub fn measure(pool: &Path, threads: u64, mean: u64, rounds: usize) -> Outcome<V
         pool: pool.to_path_buf(),
         mount: crate::pool::MOUNT.into(),
         group: Vec::new(),
+        resolver: arckfs::Resolver::default(),
     };
     let files = FileSystem::connect(&options).map_err(|error| error.to_string())?;
     files

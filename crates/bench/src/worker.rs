@@ -8,7 +8,7 @@ use crate::groups::{Group, Prepared, Scale};
 use crate::loops::{self, Counting};
 use crate::measure::{Measurement, Samples, compare};
 use crate::outcome::Outcome;
-use crate::pool::MOUNT;
+use crate::pool::{FileSystemName, MOUNT};
 use crate::threads;
 use arckfs::{ConnectOptions, FileSystem};
 use clap::{Args, ValueEnum};
@@ -59,6 +59,9 @@ pub struct WorkerArguments {
     /// The trust group to be one of.
     #[arg(long, default_value = "")]
     group: String,
+    /// Which file system Arck's is.
+    #[arg(long, value_enum, default_value = "arckfs")]
+    fs: FileSystemName,
     #[arg(long)]
     long: bool,
     #[arg(long)]
@@ -128,6 +131,7 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
             pool: arguments.pool.clone(),
             mount: MOUNT.into(),
             group: arguments.group.clone().into_bytes(),
+            resolver: arguments.fs.resolver(),
         };
         let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
         let calls = DirectCalls { file_system };

@@ -86,6 +86,7 @@ fn with_session(
             pool,
             mount: b"/arck".to_vec(),
             group: Vec::new(),
+            resolver: arckfs::Resolver::default(),
         };
         let fs = FileSystem::connect_waiting(&options).map_err(|error| error.to_string())?;
         let done = work(&fs, &mut told);

@@ -181,8 +181,9 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
         )
         .env("ARCK_POOL", &pool)
         .env("ARCK_MOUNT", mount);
-    let group = group::name(arguments, &pool, mount, &library);
-    group::tell(&mut command, group.as_deref());
+    let resolver = group::resolver(arguments)?;
+    let group = group::name(arguments, resolver, &pool, mount, &library);
+    group::tell(&mut command, group.as_deref(), resolver);
     if let Some(collector) = &collector {
         command.env("ARCK_REPORT", collector.path());
     }
@@ -190,7 +191,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
 
     let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
     // While what is beneath is prepared.
-    let membership = group::Membership::begin(group.as_deref(), &pool, mount);
+    let membership = group::Membership::begin(group.as_deref(), resolver, &pool, mount);
     let server = |point: Option<&OwnedFd>| match arguments.no_mount {
         true => Err("it is not wanted".to_owned()),
         false => beneath::Server::start(&pool, mount, &user, point),

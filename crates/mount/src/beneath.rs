@@ -85,6 +85,7 @@ pub fn served(pool: &Path, directory: &Path, device: OwnedFd) -> Result<Mounted,
             pool: pool.to_path_buf(),
             mount: directory.as_os_str().as_encoded_bytes().to_vec(),
             group: Vec::new(),
+            resolver: arckfs::Resolver::default(),
         },
         device,
     )

@@ -58,6 +58,7 @@ impl Mounted {
             pool: options.pool.clone(),
             mount: options.point.path().as_os_str().as_bytes().to_vec(),
             group: Vec::new(),
+            resolver: arckfs::Resolver::default(),
         })?);
         let requests = Requests::new(users.clone());
         let (device, acl) = match users.serves_others() {

@@ -318,6 +318,7 @@ mod tests {
             pool: pool.path(),
             mount: b"/arck".to_vec(),
             group: Vec::new(),
+            resolver: arckfs::Resolver::default(),
         });
         assert!(users.serves_others(), "this test is root's");
         let of = |uid| users.session_of(&Arc::new(Who::new(uid, uid, vec![uid])));

@@ -8,12 +8,12 @@
 //!   libc's calls pass), finds it a stack that is large enough, and turns a panic into EIO.
 
 use crate::raw::{self, syscall};
-use crate::settings::{GROUP, MOUNT, POOL, WAIT};
+use crate::settings::{FILE_SYSTEM, GROUP, MOUNT, POOL, WAIT};
 use crate::{stack, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, Failure, FileSystem, Handle, MapRequest, MoveRequest,
-    NamedPipe, OpenedPipe, Opening, SetTime, Statistics, Subject, Timestamp, any_maps, forks,
-    give_up_reservations, has_maps, hold_maps, let_go_of_maps, mounted_number, receive_pipe,
+    NamedPipe, OpenedPipe, Opening, Resolver, SetTime, Statistics, Subject, Timestamp, any_maps,
+    forks, give_up_reservations, has_maps, hold_maps, let_go_of_maps, mounted_number, receive_pipe,
     side_of,
 };
 use std::os::unix::ffi::OsStrExt;
@@ -126,10 +126,16 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
     if UNREACHABLE.load(Ordering::Relaxed) {
         return Err(Errno::IO);
     }
+    let Some(resolver) = resolver() else {
+        UNREACHABLE.store(true, Ordering::Relaxed);
+        print(b"ARCK_FS names no file system: arckfs and fpfs are known; the pool is not served to this program");
+        return Err(Errno::IO);
+    };
     let options = ConnectOptions {
         pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),
         mount: MOUNT.get().to_vec(),
         group: GROUP.get().to_vec(),
+        resolver,
     };
     arckfs::keep_descriptors_from(crate::reserved::floor() as i32);
     forks::are_told();
@@ -163,6 +169,14 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
             });
             Err(Errno::IO)
         }
+    }
+}
+
+/// Which file system this program has.
+fn resolver() -> Option<Resolver> {
+    match FILE_SYSTEM.get() {
+        b"" => Some(Resolver::default()),
+        name => std::str::from_utf8(name).ok().and_then(Resolver::named),
     }
 }
 

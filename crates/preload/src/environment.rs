@@ -111,10 +111,11 @@ impl Executed {
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let sites = traps::tell();
-            let added: [(&[u8], &[u8]); 13] = [
+            let added: [(&[u8], &[u8]); 14] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
+                (b"ARCK_FS=", settings::FILE_SYSTEM.get()),
                 (b"ARCK_REPORT=", settings::REPORT.get()),
                 (b"ARCK_DISPATCH=", settings::DISPATCH.get()),
                 (b"ARCK_PATCH=", settings::PATCH.get()),

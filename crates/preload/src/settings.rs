@@ -79,6 +79,8 @@ pub static READY: AtomicBool = AtomicBool::new(false);
 pub static POOL: Setting = Setting::new();
 /// The trust group (ARCK_GROUP); empty: none.
 pub static GROUP: Setting = Setting::new();
+/// Which file system its programs have (ARCK_FS), by its name; empty: ArckFS.
+pub static FILE_SYSTEM: Setting = Setting::new();
 /// Where it appears (ARCK_MOUNT), without a trailing slash.
 pub static MOUNT: Setting = Setting::new();
 /// Where the report goes (ARCK_REPORT): a path, or `fd:2`.
@@ -239,6 +241,7 @@ pub fn read() -> bool {
     let settings = [
         (&b"REPORT"[..], &REPORT),
         (b"GROUP", &GROUP),
+        (b"FS", &FILE_SYSTEM),
         (b"CWD", &START_DIRECTORY),
         (b"DISPATCH", &DISPATCH),
         (b"PATCH", &PATCH),

@@ -23,7 +23,7 @@ pub use text::differences;
 
 use arck_controller::Options;
 pub use arck_test_pool::honest;
-use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, Handle};
+use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, Handle, Resolver};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -81,12 +81,27 @@ pub fn connect(pool: &Path) -> FileSystem {
 
 /// The same as one of a trust group.
 pub fn connect_as(pool: &Path, group: &[u8]) -> FileSystem {
+    connect_with(pool, group, resolver())
+}
+
+/// The same, of one of ArckFS's file systems.
+pub fn connect_with(pool: &Path, group: &[u8], resolver: Resolver) -> FileSystem {
     FileSystem::connect(&ConnectOptions {
         pool: pool.to_path_buf(),
         mount: MOUNT.to_vec(),
         group: group.to_vec(),
+        resolver,
     })
     .expect("connect")
+}
+
+/// Which of ArckFS's file systems tests are of that do not say: `ARCK_TEST_FS`, else ArckFS itself. So all that holds
+/// for it is run over FPFS as well.
+pub fn resolver() -> Resolver {
+    match std::env::var("ARCK_TEST_FS") {
+        Ok(name) => Resolver::named(&name).expect("a file system"),
+        Err(_) => Resolver::default(),
+    }
 }
 
 /// Short forms for tests.

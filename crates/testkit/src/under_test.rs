@@ -7,16 +7,16 @@
 //! * An error is a number, so that LibFSes can be compared; that a file is not there is none.
 //! * A session that is dropped has ended.
 
-use crate::{MOUNT, Shorthand};
+use crate::{Shorthand, connect_with};
 use arck_kvfs::{Batch, Store};
 use arck_libfs_kit::Session;
-use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem};
+use arckfs::{At, Errno, Failure, FileSystem, Resolver};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// All that there are.
-pub const LIBFSES: [&dyn LibFs; 2] = [&ArckFs, &Kvfs];
+pub const LIBFSES: [&dyn LibFs; 3] = [&ArckFs(Resolver::Tree), &ArckFs(Resolver::FullPaths), &Kvfs];
 
 /// A name, and what its file is to hold; none: it goes.
 pub type Change<'c> = (&'c str, Option<&'c [u8]>);
@@ -62,8 +62,8 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// ArckFS.
-pub struct ArckFs;
+/// ArckFS, and FPFS.
+pub struct ArckFs(pub Resolver);
 
 struct InDirectory {
     session: FileSystem,
@@ -76,7 +76,10 @@ struct InDirectory {
 
 impl LibFs for ArckFs {
     fn name(&self) -> &'static str {
-        "ArckFS"
+        match self.0 {
+            Resolver::Tree => "ArckFS",
+            Resolver::FullPaths => "FPFS",
+        }
     }
 
     fn has_batches(&self) -> bool {
@@ -84,12 +87,7 @@ impl LibFs for ArckFs {
     }
 
     fn open(&self, pool: &Path, directory: &str) -> Box<dyn Files> {
-        let session = FileSystem::connect(&ConnectOptions {
-            pool: pool.to_path_buf(),
-            mount: MOUNT.to_vec(),
-            group: Vec::new(),
-        });
-        let session = session.expect("a session");
+        let session = connect_with(pool, b"", self.0);
         make_if_missing(&session, directory);
         Box::new(InDirectory {
             session,

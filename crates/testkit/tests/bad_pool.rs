@@ -92,6 +92,7 @@ fn connecting_where_nobody_serves() {
             pool: pool.to_path_buf(),
             mount: MOUNT.to_vec(),
             group: Vec::new(),
+            resolver: arck_testkit::resolver(),
         })
         .err()
         .expect("an error")

@@ -12,6 +12,7 @@ fn within(pool: &TestPool, memory: u64) -> FileSystem {
         pool: pool.path(),
         mount: MOUNT.to_vec(),
         group: Vec::new(),
+        resolver: arck_testkit::resolver(),
     };
     FileSystem::connect_within(&options, memory).expect("connect")
 }

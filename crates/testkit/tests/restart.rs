@@ -90,6 +90,7 @@ fn a_program_that_is_just_started_waits_for_the_next_controller() {
             pool: pool.path(),
             mount: b"/arck".to_vec(),
             group: Vec::new(),
+            resolver: arck_testkit::resolver(),
         };
         let starting = scope.spawn(move || FileSystem::connect_waiting(&options));
         for _ in 0..3 {

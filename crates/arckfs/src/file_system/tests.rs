@@ -30,6 +30,7 @@ impl World {
                 pool: pool.path(),
                 mount: b"/arck".to_vec(),
                 group: Vec::new(),
+                resolver: Resolver::default(),
             })
             .expect("a session")
         };

@@ -1,31 +1,43 @@
-//! The path cache: where the directory part of a path led a moment ago.
+//! Resolvers: where the directory part of a path led a moment ago.
 //!
-//! Programs use the same few directories again and again. A walk that went through directories
+//! Programs use the same directories again and again. A walk that went through directories
 //! alone (no symbolic link, no `.` or `..`) is remembered with the header of every directory on
 //! the way as it was; while none of them has changed, the next walk along it is one comparison
-//! of bytes and of those headers (the idea of one table from full paths, as in Trio's FPFS, kept
-//! as a cache beside the tree).
+//! of bytes, and of those headers.
+//!
+//! Where it is remembered is the [resolver], which a session chooses ([`Resolver`](crate::Resolver)): ArckFS's is a small
+//! [cache](cache) of each thread; FPFS's is one [table](table) of full paths for all (Trio, section 5). All else of
+//! ArckFS is FPFS's as well.
 //!
 //! # Invariants
-//! * An entry holds while (a) every header on its way, that of the last directory included, has
+//! * What is remembered holds while (a) every header on its way, that of the last directory excepted, has
 //!   the sequence, ownership and fold number that it had, so that no other session changed
 //!   anything there, and (b) [`AuxiliaryState::paths`](crate::state::AuxiliaryState::paths) has not moved, so that this session
 //!   removed or renamed no directory and changed the mode of none: see
-//!   [`AuxiliaryState::paths_change`](crate::state::AuxiliaryState::paths_change).
+//!   [`AuxiliaryState::paths_change`](crate::state::AuxiliaryState::paths_change). The last directory is looked at by who is led to it.
+//! * While the change clock stands, no header changes: what was found right at an even one is so as long as it stands
+//!   ([`LiveHeader`](arck_libfs_kit::format::LiveHeader)'s module), and (a) need not be looked at.
 //! * Only inodes that are shared or owned by this session are on the way: what another session
 //!   owns is recalled at every call.
-//! * Each thread has entries of its own, found by its slot, and shares no line with others.
+//! * Each thread has entries of ArckFS's own, found by its slot, and shares no line with others.
 //!   Everything is atomic, so that a slot that changes hands does no harm: an entry is used only
 //!   if it fits as a whole.
 
 pub mod cache;
+mod key;
+pub mod resolver;
+pub mod table;
 
 use super::Context;
+use crate::state::levels::{Level, StoredLevel};
 use arck_libfs_kit::engine::{Attempt, Need, Stop};
 use arck_libfs_kit::format::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use arck_libfs_kit::views::Directory;
-use cache::{BYTES, ENTRIES, Entry, Key, LEVELS, Level, words};
+use cache::Entry;
+use key::Key;
+use resolver::Paths;
 use std::sync::atomic::Ordering;
+use table::{Found, FullPaths, Way};
 
 /// The directory part of a path and its last component, if both are there and plain.
 #[inline]
@@ -52,18 +64,6 @@ fn last_slash(path: &[u8]) -> Option<usize> {
     rest.iter().rposition(|&byte| byte == b'/')
 }
 
-/// As much of a directory part as one entry has room for: the longest that ends before a slash, or all of it. `None`:
-/// its first name is too long.
-fn first_piece(prefix: &[u8]) -> Option<&[u8]> {
-    // Besides the names' there is the level of the directory in which they begin.
-    let within = prefix.get(..BYTES).unwrap_or(prefix);
-    let slashes = within.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
-    let mut ends = slashes.map(|(at, _)| at).chain([prefix.len()]);
-    let fits = |&(names, end): &(usize, usize)| names + 2 <= LEVELS && end < BYTES;
-    let last = ends.by_ref().enumerate().take_while(fits).last();
-    last.map(|(_, end)| &prefix[..end])
-}
-
 /// The first name of a directory part.
 fn first_name(prefix: &[u8]) -> &[u8] {
     let end = prefix.iter().position(|&byte| byte == b'/');
@@ -84,7 +84,7 @@ impl Context<'_> {
         let Some((prefix, name)) = split(path) else {
             return Ok(None);
         };
-        let found = match Key::new(directory, prefix) {
+        let found = match Key::new(directory, prefix, self.resolution.paths.limits()) {
             Some(key) => self.directory_of(key),
             None => self.in_pieces(directory, prefix),
         };
@@ -96,10 +96,12 @@ impl Context<'_> {
     /// remembered. So what is deeper costs an entry more, and nothing is walked but a name for which no entry has room.
     #[cold]
     fn in_pieces(&self, directory: (u32, u32), prefix: &[u8]) -> Attempt<Option<Directory>> {
+        let limits = self.resolution.paths.limits();
         let (mut from, mut left) = (directory, prefix);
         loop {
-            let piece = first_piece(left).unwrap_or_else(|| first_name(left));
-            let found = match Key::new(from, piece) {
+            let piece = limits.first_piece(left);
+            let piece = piece.unwrap_or_else(|| first_name(left));
+            let found = match Key::new(from, piece, limits) {
                 Some(key) => self.directory_of(key),
                 None if piece.is_empty() => return Ok(None),
                 None => self.one_step(from, piece, piece.len() == left.len()),
@@ -120,7 +122,7 @@ impl Context<'_> {
         }
     }
 
-    /// The directory that one has, by a name, which is looked up. `None` as for [`Context::remember`].
+    /// The directory that one has, by a name, which is looked up. `None` as for [`Context::walk_on`].
     fn one_step(
         &self,
         (number, generation): (u32, u32),
@@ -151,114 +153,202 @@ impl Context<'_> {
     /// The directory to which a part leads that one entry has room for.
     #[inline(always)]
     fn directory_of(&self, key: Key<'_>) -> Attempt<Option<Directory>> {
+        let cache = match &self.resolution.paths {
+            Paths::Threads(cache) => cache,
+            Paths::Table(table) => return self.by_table(table, key),
+        };
         let thread = usize::from(self.slot().holder().thread);
-        let Some(paths) = self.resolution.paths.of_thread(thread) else {
+        let Some(paths) = cache.of_thread(thread) else {
             return Ok(None);
         };
         let version = self.state.paths.load(Ordering::Acquire);
-        let last = paths.last.load(Ordering::Relaxed) as usize % ENTRIES;
-        let mut entry = &paths.entries[last];
-        let mut fits = key.fits(entry);
-        if !fits {
-            let place = key.place();
-            entry = &paths.entries[place];
-            paths.last.store(place as u32, Ordering::Relaxed);
-            fits = key.fits(entry);
-        }
-        if fits && let Some(found) = self.still_leads(entry, version)? {
+        let (entry, is_there) = paths.entry(&key);
+        if is_there
+            && entry.version.load(Ordering::Relaxed) == version
+            && let Some((above, last)) = entry.levels()
+            && self.still_leads(above, entry)?
+            && let Some(found) = self.reached(last.identity(), true)?
+        {
             return Ok(Some(found));
         }
-        match first_piece(key.path) {
+        match cache::LIMITS.first_piece(key.path) {
             Some(piece) if piece.len() == key.path.len() => self.remember(entry, key, version),
             _ => self.in_pieces(key.directory, key.path),
         }
     }
 
-    /// The directory that an entry leads to, if nothing on the way has changed.
-    #[inline]
-    fn still_leads(&self, entry: &Entry, version: u64) -> Attempt<Option<Directory>> {
-        let relaxed = Ordering::Relaxed;
-        let depth = entry.depth.load(relaxed) as usize;
-        let Some((last, _)) = entry.levels.get(..depth).and_then(<[Level]>::split_last) else {
-            return Ok(None);
+    /// A directory that was reached, by who is going to change it or not. `None`: who walks to it has to show the
+    /// controller the way.
+    #[inline(always)]
+    fn reached(
+        &self,
+        (number, generation): (u32, u32),
+        to_change: bool,
+    ) -> Attempt<Option<Directory>> {
+        let viewed = match to_change {
+            true => self.view_to_change(number, generation),
+            false => self.view(number, generation),
         };
-        if entry.version.load(relaxed) != version {
-            return Ok(None);
+        match viewed {
+            Ok(view) => Ok(Directory::of(view).ok()),
+            Err(Stop::Need(Need::Admit(_, false))) => Ok(None),
+            // A recall is asked for once in a call, so that it must not be lost.
+            Err(stop) => Err(stop),
         }
-        for level in &entry.levels[..depth] {
-            let header = self.header(level.number.load(relaxed))?;
-            if header.sequence.load(Ordering::Acquire) != level.sequence.load(relaxed)
-                || header.ownership().0 != level.ownership.load(relaxed)
-                || header.fold() != level.fold.load(relaxed)
-            {
-                return Ok(None);
-            }
-        }
-        let view = self.view_to_change(last.number.load(relaxed), last.generation.load(relaxed))?;
-        Ok(Directory::of(view).ok())
     }
 
-    /// Walks a directory part and remembers where it led. `None`: something on the way is no
-    /// directory, or may not be searched, or is not to be remembered.
+    /// Whether nothing on the way has changed.
+    #[inline(always)]
+    fn still_leads(&self, above: &[StoredLevel], entry: &Entry) -> Attempt<bool> {
+        let clock = self.session.change_clock().load(Ordering::Acquire);
+        if entry.clock.load(Ordering::Relaxed) == clock {
+            return Ok(true);
+        }
+        let stands = self.stand(above.iter().map(StoredLevel::load))?;
+        if stands && clock.is_multiple_of(2) {
+            entry.clock.store(clock, Ordering::Relaxed);
+        }
+        Ok(stands)
+    }
+
+    /// Whether the headers of these directories are as they were.
+    #[inline]
+    fn stand(&self, levels: impl Iterator<Item = Level>) -> Attempt<bool> {
+        for level in levels {
+            let header = self.header(level.number)?;
+            if header.sequence.load(Ordering::Acquire) != level.sequence
+                || header.ownership().0 != level.ownership
+                || header.fold() != level.fold
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Walks a directory part and has the thread remember where it led. `None` as for [`Context::walk_on`].
     fn remember(&self, entry: &Entry, key: Key<'_>, version: u64) -> Attempt<Option<Directory>> {
-        let relaxed = Ordering::Relaxed;
-        entry.length.store(0, relaxed);
+        entry.begin();
         let start = self.view(key.directory.0, key.directory.1)?;
-        let Ok(mut directory) = Directory::of(start) else {
+        let Ok(start) = Directory::of(start) else {
             return Ok(None);
         };
-        let mut depth = 0;
-        let mut names = key.path.split(|&byte| byte == b'/');
-        loop {
-            // As it was before anything is looked up in it.
-            let Some(level) = entry.levels.get(depth) else {
-                return Ok(None);
-            };
-            let expected = directory.expected();
-            let owner = expected.ownership.session();
-            if owner != 0 && owner != self.session.number() {
-                return Ok(None);
+        let names = key.path.split(|&byte| byte == b'/');
+        let found = self.walk_on(start, names, |level| entry.note(level))?;
+        if let Some(directory) = found
+            && entry.note(Level::of(&directory))
+        {
+            entry.end(key, version);
+        }
+        Ok(found)
+    }
+
+    /// The directory of a path, by FPFS's table.
+    fn by_table(&self, table: &FullPaths, key: Key<'_>) -> Attempt<Option<Directory>> {
+        let version = self.state.paths.load(Ordering::Acquire);
+        let clock = self.session.change_clock().load(Ordering::Acquire);
+        let hash = key.hash();
+        if let Some(found) = table.find(&key, hash)
+            && found.version == version
+        {
+            let stands = found.clock == clock || self.stands(&found, clock)?;
+            if stands && let Some(directory) = self.reached(found.end, true)? {
+                return Ok(Some(directory));
             }
-            level.number.store(directory.number(), relaxed);
-            level.generation.store(directory.generation(), relaxed);
-            level
-                .sequence
-                .store(directory.sequence.load(Ordering::Acquire), relaxed);
-            level.ownership.store(expected.ownership.0, relaxed);
-            level.fold.store(expected.fold, relaxed);
-            depth += 1;
-            let Some(name) = names.next() else {
-                break;
+        }
+        self.learn(table, key, (version, clock))
+    }
+
+    /// Whether what the table says is still so. Who comes next at this change clock finds it noted.
+    fn stands(&self, found: &Found, clock: u64) -> Attempt<bool> {
+        let Some(way) = found.way() else {
+            return Ok(false);
+        };
+        let stands = self.stand(way.levels().iter().copied())?;
+        if stands && clock.is_multiple_of(2) {
+            found.renew(clock);
+        }
+        Ok(stands)
+    }
+
+    /// Walks to a directory that the table does not know, from the nearest above it that it knows, and puts it there.
+    /// `None` as for [`Context::walk_on`].
+    #[cold]
+    fn learn(
+        &self,
+        table: &FullPaths,
+        key: Key<'_>,
+        (version, clock): (u64, u64),
+    ) -> Attempt<Option<Directory>> {
+        if table::LIMITS.first_piece(key.path).map(<[u8]>::len) != Some(key.path.len()) {
+            return self.in_pieces(key.directory, key.path);
+        }
+        let mut known = key.path;
+        let (from, mut way, rest) = loop {
+            let Some(slash) = known.iter().rposition(|&byte| byte == b'/') else {
+                let start = self.view(key.directory.0, key.directory.1)?;
+                break (Directory::of(start).ok(), Way::default(), key.path);
             };
-            if name.is_empty()
+            known = &known[..slash];
+            let above = Key { path: known, ..key };
+            if let Some(found) = table.find(&above, above.hash())
+                && found.version == version
+                && let Some(way) = found.way()
+                && self.stand(way.levels().iter().copied())?
+                && let Some(from) = self.reached(found.end, false)?
+            {
+                break (Some(from), way, &key.path[slash + 1..]);
+            }
+        };
+        let Some(from) = from else {
+            return Ok(None);
+        };
+        let names = rest.split(|&byte| byte == b'/');
+        let found = self.walk_on(from, names, |level| way.note(level))?;
+        if let Some(directory) = found {
+            let end = (directory.number(), directory.generation());
+            let clock = if clock.is_multiple_of(2) { clock } else { 0 };
+            table.put(&key, key.hash(), &way, end, version, clock);
+        }
+        Ok(found)
+    }
+
+    /// Walks on from a directory, through directories alone; each that something is looked up in is handed to `note` as
+    /// it was before. `None`: something on the way is no directory, or may not be searched, or is not to be remembered.
+    fn walk_on<'n>(
+        &self,
+        from: Directory,
+        names: impl Iterator<Item = &'n [u8]> + Clone,
+        mut note: impl FnMut(Level) -> bool,
+    ) -> Attempt<Option<Directory>> {
+        let mut directory = from;
+        let mut names = names;
+        while let Some(name) = names.next() {
+            let owner = directory.expected().ownership.session();
+            if owner != 0 && owner != self.session.number()
+                || !note(Level::of(&directory))
+                || name.is_empty()
                 || name == b"."
                 || name == b".."
                 || self.credentials.check(&directory, 1).is_err()
             {
                 return Ok(None);
             }
-            match self.kit.dentry(directory, name)? {
-                Some(dentry) if dentry.kind == FileKind::Directory => {
-                    let (number, generation) = (dentry.inode, dentry.generation);
-                    let viewed = match names.clone().next() {
-                        Some(_) => self.view(number, generation),
-                        None => self.view_to_change(number, generation),
-                    };
-                    let viewed = self.or_ask(viewed, directory, name, number)?;
-                    directory = match Directory::of(viewed) {
-                        Ok(directory) => directory,
-                        Err(_) => return Ok(None),
-                    };
-                }
-                _ => return Ok(None),
-            }
+            let dentry = self.kit.dentry(directory, name)?;
+            let Some(dentry) = dentry.filter(|dentry| dentry.kind == FileKind::Directory) else {
+                return Ok(None);
+            };
+            let (number, generation) = (dentry.inode, dentry.generation);
+            let viewed = match names.clone().next() {
+                Some(_) => self.view(number, generation),
+                None => self.view_to_change(number, generation),
+            };
+            let viewed = self.or_ask(viewed, directory, name, number)?;
+            directory = match Directory::of(viewed) {
+                Ok(directory) => directory,
+                Err(_) => return Ok(None),
+            };
         }
-        for (word, value) in entry.words.iter().zip(words(key.path)) {
-            word.store(value, relaxed);
-        }
-        entry.depth.store(depth as u32, relaxed);
-        entry.version.store(version, relaxed);
-        entry.length.store(key.path.len() as u32, relaxed);
         Ok(Some(directory))
     }
 
@@ -293,27 +383,6 @@ impl Context<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_and_deep_parts_come_in_pieces() {
-        let long = "n".repeat(BYTES - 1);
-        let too_long = "n".repeat(BYTES);
-        let deep = ["d"; LEVELS - 1].join("/");
-        let cases = [
-            ("a/b/c".to_owned(), Some("a/b/c".to_owned())),
-            (long.clone(), Some(long.clone())),
-            (too_long.clone(), None),
-            (format!("{long}/a"), Some(long.clone())),
-            (format!("a/{long}/b"), Some("a".to_owned())),
-            (format!("a/{too_long}"), Some("a".to_owned())),
-            (deep.clone(), Some(deep.clone())),
-            (format!("{deep}/e/f"), Some(deep)),
-        ];
-        for (part, expected) in cases {
-            let piece = first_piece(part.as_bytes());
-            assert_eq!(piece, expected.as_deref().map(str::as_bytes), "{part}");
-        }
-    }
 
     #[test]
     fn the_last_slash_is_found_wherever_it_stands() {

@@ -5,6 +5,7 @@
 use crate::calls::Calls;
 use crate::measure::Random;
 use crate::outcome::Outcome;
+use crate::personalities::shape::{Shape, Tree};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -39,32 +40,24 @@ fn size(random: &mut Random, mean: usize) -> usize {
 }
 
 impl FileSet {
-    /// `width` files in a directory; where there are more directories than that, so many of them in another.
     /// `present` of 100 files are there.
     pub fn make<C: Calls>(
         calls: &C,
         files: u64,
         mean: usize,
-        width: u64,
+        shape: Shape,
         present: u64,
     ) -> Outcome<FileSet> {
-        let mut directories = vec!["files".to_owned()];
-        let leaves = files.div_ceil(width);
-        let leaf = |leaf: u64| match leaves {
-            1 => "files".to_owned(),
-            few if few <= width => format!("files/{leaf}"),
-            _ => format!("files/{}/{leaf}", leaf / width),
-        };
-        if leaves > width {
-            directories.extend((0..leaves.div_ceil(width)).map(|outer| format!("files/{outer}")));
-        }
-        if leaves > 1 {
-            directories.extend((0..leaves).map(leaf));
-        }
+        let Tree {
+            directories,
+            of_files,
+        } = shape.tree(files);
         let mut random = Random(files);
+        let directory = of_files.iter().map(|&place| &directories[place]);
         let set = FileSet {
-            paths: (0..files)
-                .map(|file| calls.path(&format!("{}/{file:08}", leaf(file / width))))
+            paths: directory
+                .enumerate()
+                .map(|(file, directory)| calls.path(&format!("{directory}/{file:08}")))
                 .collect(),
             states: (0..files).map(|_| AtomicU8::new(ABSENT)).collect(),
             sizes: (0..files).map(|_| size(&mut random, mean)).collect(),
@@ -168,7 +161,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let base = directory.path().to_str().expect("a path").to_owned();
         let calls = LibcCalls { base };
-        let set = FileSet::make(&calls, 1000, 100, 20, 80).expect("files");
+        let set = FileSet::make(&calls, 1000, 100, Shape::Wide(20), 80).expect("files");
         let there = || {
             let states = set.states.iter();
             states

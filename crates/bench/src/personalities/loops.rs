@@ -1,7 +1,8 @@
 //! In a worker: what each personality's threads do in a loop.
 
 use super::files::{CREATE, FileSet};
-use super::personality::Personality;
+use super::personality::{Personality, Work};
+use super::shape::Shape;
 use crate::calls::Calls;
 use crate::crew::{Prepared, Share, Turns};
 use crate::measure::Random;
@@ -37,18 +38,16 @@ impl Personality {
     }
 }
 
-pub fn prepare<'c, C: Calls + Sync>(
-    calls: &'c C,
-    share: Share<Personality>,
-) -> Outcome<Prepared<'c>>
+pub fn prepare<'c, C: Calls + Sync>(calls: &'c C, share: Share<Work>) -> Outcome<Prepared<'c>>
 where
     C::File: Send,
 {
-    let personality = share.work;
+    let Work { personality, depth } = share.work;
     let (files, mean, width, present) = personality.files();
+    let shape = depth.map_or(Shape::Wide(width), Shape::Deep);
     // Each thread has at most one file at a time.
     let files = (files / share.divisor).max(4 * share.threads + 100);
-    let set = Arc::new(FileSet::make(calls, files, mean, width, present)?);
+    let set = Arc::new(FileSet::make(calls, files, mean, shape, present)?);
     let log = calls.path("log");
     let logs = personality == Personality::Webserver;
     if logs {

@@ -11,6 +11,13 @@ pub enum Personality {
     Fileserver,
 }
 
+/// What is done: a personality, in directories of its own shape, or with so many above each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    pub personality: Personality,
+    pub depth: Option<u64>,
+}
+
 impl Personality {
     pub fn name(self) -> &'static str {
         match self {

@@ -93,6 +93,7 @@ fn connect(pool: &Path) -> Outcome<DirectCalls> {
         pool: pool.to_path_buf(),
         mount: MOUNT.into(),
         group: Vec::new(),
+        resolver: arckfs::Resolver::default(),
     };
     let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
     Ok(DirectCalls { file_system })

@@ -138,6 +138,7 @@ pub fn main(pool: &Path) -> Outcome<()> {
         pool: pool.to_owned(),
         mount: crate::pool::MOUNT.into(),
         group: Vec::new(),
+        resolver: arckfs::Resolver::default(),
     };
     let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
     let mut session = Session {

@@ -56,6 +56,7 @@ pub fn environment(page: &str) -> &'static [Row] {
                 "ARCK_WAIT",
                 "Seconds for which programs wait for a controller that is gone; 30 if it is not set.",
             ),
+            ("ARCK_FS", "As --fs."),
             ("ARCK_STRICT", "1: as --strict."),
             ("ARCK_QUIET", "1: as --quiet."),
             (

@@ -1,6 +1,7 @@
 //! What `arck run` is asked.
 
 use arck_protocol::socket::GROUP_NAME_MAX;
+use arckfs::Resolver;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ Examples:
   arck run -- ls -l /arck
   arck run --pool /dev/shm/pool --report -- sqlite3 /arck/data.db
   arck run --mount /data -- sh       a shell in which /data is the pool
+  arck run --fs fpfs -- ./indexer    for trees of many deep directories
   arck run --own-group -- ./untried  apart from your other programs
   arck run --group shop -- ./server  one session with all of --group shop")]
 pub struct RunArguments {
@@ -53,6 +55,12 @@ pub struct RunArguments {
     /// A session of its own for each program that the command starts
     #[arg(long, conflicts_with_all = ["group", "own_group"])]
     pub no_group: bool,
+
+    /// File system of the command's programs: arckfs for all that there is, or fpfs, which finds files in deep trees of
+    /// many directories by their full paths. All programs of a group have one; without --group, those that have
+    /// another are another group [default: $ARCK_FS, else arckfs]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub fs: Option<FileSystemName>,
 
     /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -81,6 +89,24 @@ pub struct RunArguments {
     // follows the command's first word is the command's, options included.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// A file system (`--fs`).
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystemName {
+    /// The general one
+    Arckfs,
+    /// For deep trees: one table from full paths to directories
+    Fpfs,
+}
+
+impl FileSystemName {
+    pub fn resolver(self) -> Resolver {
+        match self {
+            FileSystemName::Arckfs => Resolver::Tree,
+            FileSystemName::Fpfs => Resolver::FullPaths,
+        }
+    }
 }
 
 /// A name that a trust group can have.

@@ -11,7 +11,7 @@
 //! lasts from one short program to the next, and what they did is folded once, at the end.
 
 use super::arguments::RunArguments;
-use arckfs::{ConnectOptions, FileSystem};
+use arckfs::{ConnectOptions, FileSystem, Resolver};
 use rustix::io::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -22,10 +22,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The variable that tells the preload library the name.
 const VARIABLE: &str = "ARCK_GROUP";
+/// The one that tells it the file system.
+const FILE_SYSTEM: &str = "ARCK_FS";
 
 /// The name of the command's group; `None`: each of its processes has a session of its own. `library`: the
 /// preload library; `mount`: where they see the pool.
-pub fn name(arguments: &RunArguments, pool: &Path, mount: &Path, library: &Path) -> Option<String> {
+pub fn name(
+    arguments: &RunArguments,
+    resolver: Resolver,
+    pool: &Path,
+    mount: &Path,
+    library: &Path,
+) -> Option<String> {
     if arguments.no_group {
         return None;
     }
@@ -38,8 +46,15 @@ pub fn name(arguments: &RunArguments, pool: &Path, mount: &Path, library: &Path)
     let told = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     let is_same_pool = std::env::var_os("ARCK_POOL").is_none_or(|told| Path::new(&told) == pool);
     told.filter(|_| is_same_pool).or_else(|| {
-        let build = build(library, mount);
-        Some(build.map_or_else(|_| of_this_run(), |build| format!("user-{build:016x}")))
+        let Ok(build) = build(library, mount) else {
+            return Some(of_this_run());
+        };
+        // A group has one file system.
+        let which = match resolver == Resolver::default() {
+            true => String::new(),
+            false => format!("-{}", resolver.name()),
+        };
+        Some(format!("user-{build:016x}{which}"))
     })
 }
 
@@ -63,12 +78,34 @@ fn build(library: &Path, mount: &Path) -> Result<u64, Errno> {
     Ok(hasher.finish())
 }
 
-/// Tells the command its group.
-pub fn tell(command: &mut Command, name: Option<&str>) {
-    match name {
-        Some(name) => command.env(VARIABLE, name),
-        None => command.env_remove(VARIABLE),
-    };
+/// Which file system the command's programs have. What the environment says is of the program of the pool that this
+/// command was started by, if any.
+pub fn resolver(arguments: &RunArguments) -> Result<Resolver, String> {
+    if let Some(name) = arguments.fs {
+        return Ok(name.resolver());
+    }
+    match std::env::var_os(FILE_SYSTEM).filter(|name| !name.is_empty()) {
+        None => Ok(Resolver::default()),
+        Some(name) => name.to_str().and_then(Resolver::named).ok_or_else(|| {
+            let known = Resolver::ALL.map(Resolver::name).join(", ");
+            format!(
+                "{FILE_SYSTEM} is {}, which is no file system; there are: {known}",
+                name.display()
+            )
+        }),
+    }
+}
+
+/// Tells the command its group, and its file system. In a program of a pool a variable that is only taken away comes back
+/// when the command is executed: the library has it go on with what its own program has. So one that does not count is
+/// empty.
+pub fn tell(command: &mut Command, name: Option<&str>, resolver: Resolver) {
+    let system = (resolver != Resolver::default()).then(|| resolver.name());
+    for (variable, value) in [(VARIABLE, name), (FILE_SYSTEM, system)] {
+        if value.is_some() || std::env::var_os(variable).is_some() {
+            command.env(variable, value.unwrap_or_default());
+        }
+    }
 }
 
 /// The place of `arck run` itself in its command's group; it is left when this is dropped.
@@ -76,12 +113,13 @@ pub struct Membership(Option<JoinHandle<Option<FileSystem>>>);
 
 impl Membership {
     /// Joins, while the command starts. Does not block.
-    pub fn begin(name: Option<&str>, pool: &Path, mount: &Path) -> Membership {
+    pub fn begin(name: Option<&str>, resolver: Resolver, pool: &Path, mount: &Path) -> Membership {
         let joining = name.and_then(|name| {
             let options = ConnectOptions {
                 pool: pool.to_path_buf(),
                 mount: mount.as_os_str().as_bytes().to_vec(),
                 group: name.as_bytes().to_vec(),
+                resolver,
             };
             // Where this fails, so does it for the command's programs, which say why. Where there may be no
             // further thread, the group lasts from one of its programs to the next only while they overlap.

@@ -19,6 +19,7 @@ fn session(pool: &Path) -> FileSystem {
         pool: pool.to_path_buf(),
         mount: b"/arck".to_vec(),
         group: Vec::new(),
+        resolver: arckfs::Resolver::default(),
     };
     FileSystem::connect(&options).unwrap()
 }

@@ -1,53 +1,107 @@
-//! The path cache: what each thread remembers of directory parts, and where.
+//! The path cache of ArckFS: what each thread remembers of directory parts, and where.
 //!
 //! Invariant: a thread's entries are changed by that thread alone; what they say counts as long as
 //! [`paths`](super) finds the headers as they say.
 
+use super::key::{Key, Limits};
+use crate::state::levels::{Level, StoredLevel};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zerocopy::FromZeros;
 
 /// Words of eight bytes for the directory part; it is shorter than that.
 const WORDS: usize = 12;
-/// The same in bytes.
-pub(super) const BYTES: usize = WORDS * 8;
-/// Most directories on the way, the first and the last included.
-pub(super) const LEVELS: usize = 10;
+/// What an entry has room for.
+pub const LIMITS: Limits = Limits {
+    bytes: WORDS * 8,
+    levels: 10,
+};
 /// Entries of a thread; a power of two.
-pub(super) const ENTRIES: usize = 32;
+const ENTRIES: usize = 32;
 /// Threads that have entries: slots with higher numbers walk. They are found by groups, so that a process
 /// of few threads touches little memory for all the others.
 const THREADS: usize = 1024;
 const GROUP: usize = 32;
 
-/// A directory on the way and what its header said.
 #[derive(FromZeros)]
-pub(super) struct Level {
-    pub(super) number: AtomicU32,
-    pub(super) generation: AtomicU32,
-    pub(super) sequence: AtomicU64,
-    pub(super) ownership: AtomicU64,
-    pub(super) fold: AtomicU64,
+pub struct Entry {
+    /// Bytes of the directory part; 0 = free.
+    length: AtomicU32,
+    /// Levels in use.
+    depth: AtomicU32,
+    /// [`paths`](crate::state::AuxiliaryState::paths) before the walk.
+    pub version: AtomicU64,
+    /// The change clock when the headers were found as they are noted here.
+    pub clock: AtomicU64,
+    words: [AtomicU64; WORDS],
+    levels: [StoredLevel; LIMITS.levels],
 }
 
-#[derive(FromZeros)]
-pub(super) struct Entry {
-    /// Bytes of the directory part; 0 = free.
-    pub(super) length: AtomicU32,
-    /// Levels in use.
-    pub(super) depth: AtomicU32,
-    /// [`paths`](crate::state::AuxiliaryState::paths) before the walk.
-    pub(super) version: AtomicU64,
-    pub(super) words: [AtomicU64; WORDS],
-    pub(super) levels: [Level; LEVELS],
+impl Entry {
+    #[inline(always)]
+    fn is_of(&self, key: &Key<'_>) -> bool {
+        self.length.load(Ordering::Relaxed) as usize == key.path.len()
+            && self.levels[0].identity() == key.directory
+            && key.fits(&self.words)
+    }
+
+    /// Those on the way to the last, and the last one.
+    #[inline(always)]
+    pub fn levels(&self) -> Option<(&[StoredLevel], &StoredLevel)> {
+        let depth = self.depth.load(Ordering::Relaxed) as usize;
+        let (last, above) = self.levels.get(..depth)?.split_last()?;
+        Some((above, last))
+    }
+
+    /// Forgets what it was of; what is to be remembered is noted from then on.
+    pub fn begin(&self) {
+        self.length.store(0, Ordering::Relaxed);
+        self.depth.store(0, Ordering::Relaxed);
+    }
+
+    /// One directory more. False: there is no room.
+    pub fn note(&self, level: Level) -> bool {
+        let depth = self.depth.load(Ordering::Relaxed);
+        let Some(place) = self.levels.get(depth as usize) else {
+            return false;
+        };
+        place.store(level);
+        self.depth.store(depth + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// Is this key's, by what was noted since [`Entry::begin`].
+    pub fn end(&self, key: Key<'_>, version: u64) {
+        let relaxed = Ordering::Relaxed;
+        key.store(&self.words);
+        self.version.store(version, relaxed);
+        self.clock.store(0, relaxed);
+        self.length.store(key.path.len() as u32, relaxed);
+    }
 }
 
 /// Entries of one thread; all zeroes at first.
 #[derive(FromZeros)]
-pub(super) struct ThreadPaths {
+pub struct ThreadPaths {
     /// The entry used last.
-    pub(super) last: AtomicU32,
-    pub(super) entries: [Entry; ENTRIES],
+    last: AtomicU32,
+    entries: [Entry; ENTRIES],
+}
+
+impl ThreadPaths {
+    /// The entry that a key has, and whether it is this key's now.
+    #[inline(always)]
+    pub fn entry(&self, key: &Key<'_>) -> (&Entry, bool) {
+        let last = self.last.load(Ordering::Relaxed) as usize % ENTRIES;
+        let entry = &self.entries[last];
+        if entry.is_of(key) {
+            return (entry, true);
+        }
+        let place = (key.hash() >> 32) as usize % ENTRIES;
+        let entry = &self.entries[place];
+        self.last.store(place as u32, Ordering::Relaxed);
+        (entry, entry.is_of(key))
+    }
 }
 
 /// The path cache of a session in this process.
@@ -68,7 +122,7 @@ impl Default for PathCache {
 impl PathCache {
     /// Those of the thread with this slot; made when it comes for the first time, unless memory is short.
     #[inline]
-    pub(super) fn of_thread(&self, slot: usize) -> Option<&ThreadPaths> {
+    pub fn of_thread(&self, slot: usize) -> Option<&ThreadPaths> {
         let group = self.threads.get(slot / GROUP)?;
         let group = match group.get() {
             Some(group) => group,
@@ -85,65 +139,6 @@ impl PathCache {
 fn begin(place: &OnceLock<Box<ThreadPaths>>) -> Option<&ThreadPaths> {
     let made = ThreadPaths::new_box_zeroed().ok()?;
     Some(place.get_or_init(|| made))
-}
-
-/// The directory part of a path and where it begins.
-#[derive(Clone, Copy)]
-pub(super) struct Key<'p> {
-    pub(super) path: &'p [u8],
-    /// The starting directory's number and generation.
-    pub(super) directory: (u32, u32),
-}
-
-/// The words of a path: whole ones, then the last eight bytes again, which overlap them; of one
-/// shorter than a word, its bytes alone. Read where they stand: a copy put together from smaller
-/// pieces would be waited for.
-#[inline(always)]
-pub(super) fn words(path: &[u8]) -> impl Iterator<Item = u64> {
-    let (chunks, rest) = path.as_chunks::<8>();
-    let last = match path.last_chunk::<8>() {
-        Some(last) => u64::from_le_bytes(*last),
-        None => rest
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
-    };
-    chunks
-        .iter()
-        .map(|chunk| u64::from_le_bytes(*chunk))
-        .chain([last])
-}
-
-impl<'p> Key<'p> {
-    #[inline]
-    pub(super) fn new(directory: (u32, u32), path: &'p [u8]) -> Option<Key<'p>> {
-        (!path.is_empty() && path.len() < BYTES).then_some(Key { path, directory })
-    }
-
-    #[cold]
-    pub(super) fn place(&self) -> usize {
-        let mut hash = u64::from(self.directory.0) ^ (self.path.len() as u64) << 32;
-        for word in words(self.path) {
-            hash = (hash ^ word)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(29);
-        }
-        (hash >> 32) as usize % ENTRIES
-    }
-
-    #[inline(always)]
-    pub(super) fn fits(&self, entry: &Entry) -> bool {
-        let relaxed = Ordering::Relaxed;
-        let first = &entry.levels[0];
-        entry.length.load(relaxed) as usize == self.path.len()
-            && first.number.load(relaxed) == self.directory.0
-            && first.generation.load(relaxed) == self.directory.1
-            && entry
-                .words
-                .iter()
-                .zip(words(self.path))
-                .all(|(word, wanted)| word.load(relaxed) == wanted)
-    }
 }
 
 #[cfg(test)]
@@ -165,19 +160,25 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_paths_apart() {
-        let entry = Entry::new_zeroed();
-        let store = |path: &[u8]| {
-            let key = Key::new((1, 7), path).unwrap();
-            for (word, value) in entry.words.iter().zip(words(key.path)) {
-                word.store(value, Ordering::Relaxed);
-            }
-            entry.length.store(key.path.len() as u32, Ordering::Relaxed);
-            entry.levels[0].number.store(1, Ordering::Relaxed);
-            entry.levels[0].generation.store(7, Ordering::Relaxed);
+    fn an_entry_is_of_one_key() {
+        let cache = PathCache::default();
+        let paths = cache.of_thread(0).unwrap();
+        let key = |directory, path| Key::new(directory, path, LIMITS).unwrap();
+        let level = |number| Level {
+            number,
+            generation: 7,
+            ..Level::default()
         };
-        store(b"twelve/bytes");
-        assert!(Key::new((1, 7), b"twelve/bytes").unwrap().fits(&entry));
+        let stored = key((1, 7), b"twelve/bytes");
+        let (entry, is_there) = paths.entry(&stored);
+        assert!(!is_there);
+        entry.begin();
+        assert!(entry.note(level(1)) && entry.note(level(2)));
+        assert!(!paths.entry(&stored).1, "not before it is whole");
+        entry.end(stored, 3);
+        assert!(paths.entry(&stored).1);
+        let (above, last) = entry.levels().unwrap();
+        assert_eq!((above.len(), last.identity()), (1, (2, 7)));
         for (directory, path) in [
             ((1, 7), &b"twelve/byteS"[..]),
             ((1, 7), b"twelve/byte"),
@@ -185,10 +186,10 @@ mod tests {
             ((2, 7), b"twelve/bytes"),
             ((1, 8), b"twelve/bytes"),
         ] {
-            assert!(!Key::new(directory, path).unwrap().fits(&entry), "{path:?}");
+            assert!(!paths.entry(&key(directory, path)).1, "{path:?}");
         }
-        assert!(Key::new((1, 7), b"").is_none());
-        assert!(Key::new((1, 7), &[b'x'; WORDS * 8 - 1]).is_some());
-        assert!(Key::new((1, 7), &[b'x'; WORDS * 8]).is_none());
+        entry.begin();
+        assert!((0..LIMITS.levels).all(|number| entry.note(level(number as u32))));
+        assert!(!entry.note(level(0)), "no more room");
     }
 }
