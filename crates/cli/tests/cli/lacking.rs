@@ -2,10 +2,11 @@
 //! what is lacking; what failed has changed nothing, and what was acknowledged is there. The verifier has refused
 //! nothing of theirs, as every [`Place`] looks after.
 
-use crate::support::{Place, Serving, mkfs, run, succeeded};
+use crate::support::{Place, Running, Serving, mkfs, run, succeeded};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// Calls that the program tries.
 const CALLS: usize = 34;
@@ -146,4 +147,35 @@ fn an_arck_run_with_few_descriptors_works_or_names_the_limit() {
     }
     assert_eq!((works.first(), works.last()), (Some(&false), Some(&true)));
     assert!(works.is_sorted(), "{works:?}");
+}
+
+/// A limit on files that no program of a pool would meet is one that its controller would, which `arck run` starts.
+#[test]
+fn a_controller_is_not_started_where_files_may_not_be_large() {
+    for limit in ["1", "100", "200000"] {
+        let place = Place::made();
+        let arck = crate::support::arck();
+        let script = format!(
+            "ulimit -f {limit}; exec {} run --pool {} -- true",
+            arck.get_program().display(),
+            place.pool().display()
+        );
+        // Root may raise it, where it has that right, and then there is nothing to refuse.
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--bounding-set=-sys_resource",
+            "--inh-caps=-all",
+            "bash",
+            "-c",
+        ]);
+        command.arg(&script);
+        let output = Running::start(command).finished(Duration::from_secs(60));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{limit}: {said}");
+        assert!(
+            said.contains("`ulimit -f`") && said.contains("arck serve POOL"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }

@@ -8,6 +8,7 @@ mod checking;
 mod file_systems;
 mod forged;
 mod golden;
+mod group_maps;
 mod lacking;
 mod leaving;
 mod managed;
