@@ -49,6 +49,15 @@ pub fn text_of(errno: Errno) -> String {
     }
 }
 
+/// What the end of a session says to Python. Where the controller is gone nothing is lost: the next one folds what it
+/// finds of the session.
+pub fn of_end(said: Result<(), Errno>) -> Result<(), PyErr> {
+    match said {
+        Ok(()) | Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => Ok(()),
+        Err(errno) => Err(Refusal::Errno(errno).raised()),
+    }
+}
+
 impl Refusal {
     /// The error number and what it means here; or what is no `OSError`.
     fn told(self) -> Result<(i32, String), PyErr> {

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Buffer, PathArgument};
 use crate::attributes::{self, follow_flag, masked, subject};
-use crate::errors::Refusal;
+use crate::errors::{Refusal, of_end};
 use crate::file::OpenFile;
 use crate::listing::{self, Listed};
 use crate::session::Session;
@@ -134,8 +134,7 @@ impl FileSystem {
 
     /// Ends the session.
     fn _end(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.session.close())
-            .map_err(|errno| Refusal::Errno(errno).raised())
+        of_end(py.detach(|| self.session.close()))
     }
 
     fn _open(

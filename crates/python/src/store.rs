@@ -1,7 +1,7 @@
 //! Small values: a store of KVFS, beneath a mapping of Python's.
 
 use crate::arguments::Buffer;
-use crate::errors::Refusal;
+use crate::errors::{Refusal, of_end};
 use crate::gate::Gate;
 use arck_kvfs::{Batch, Error, Options, Store as Values, VALUE_MAX};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
@@ -249,11 +249,10 @@ impl Store {
 
     /// Ends the store's session. Waits for other threads; does nothing the second time.
     fn _end(&self, py: Python<'_>) -> PyResult<()> {
-        let ended = py.detach(|| match self.gate.close() {
+        of_end(py.detach(|| match self.gate.close() {
             true => self.values.end(),
             false => Ok(()),
-        });
-        ended.map_err(|errno| Refusal::Errno(errno).raised())
+        }))
     }
 
     #[getter]

@@ -28,7 +28,8 @@ class Paths(OnPool):
 
     def test_glob(self):
         host, pool = self.trees()
-        patterns = ["*", "*.py", "**/*.py", "**", "a/*", "a/**/x.py", "a/b", "none/*", "*/b/*", "**/b/**/*.py", "[ax]*", "a/[[]odd].py"]
+        patterns = ["*", "*.py", "**/*.py", "**", "a/*"]
+        patterns += ["a/**/x.py", "a/b", "none/*", "*/b/*", "**/b/**/*.py", "[ax]*", "a/[[]odd].py"]
         for pattern in patterns:
             with self.subTest(pattern):
                 theirs = sorted(str(path.relative_to(host)) for path in host.glob(pattern) if pattern != "**" or path.is_dir())

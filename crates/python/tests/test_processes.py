@@ -2,7 +2,6 @@
 
 import errno
 import multiprocessing
-import os
 import random
 import signal
 import sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import typing
@@ -20,20 +21,42 @@ _BASIC = {
 }
 
 
-def flags_of(mode: str) -> int:
-    """The ``O_*`` flags of a mode as ``open`` takes it, without its ``b`` and ``t``.
+class Mode(typing.NamedTuple):
+    """What a mode of ``open`` means."""
 
-    >>> flags_of("r+") == os.O_RDWR
-    True
-    >>> flags_of("q")
+    #: ``O_*``.
+    flags: int
+    binary: bool
+    #: As the raw file tells it.
+    raw: str
+    #: What is put around the raw file.
+    buffered: type[io.BufferedReader] | type[io.BufferedWriter] | type[io.BufferedRandom]
+
+
+@functools.lru_cache(maxsize=64)
+def mode_of(mode: str) -> Mode:
+    """What a mode of ``open`` means; the same is asked for again and again.
+
+    >>> mode_of("r+").flags == os.O_RDWR, mode_of("wb").raw
+    (True, 'wb')
+    >>> mode_of("rw")
     Traceback (most recent call last):
-    ValueError: invalid mode: 'q'
+    ValueError: must have exactly one of create/read/write/append mode
     """
-    letters = mode.replace("+", "", 1)
-    if letters not in _BASIC:
+    letters = set(mode)
+    if letters - set("axrwb+t") or len(mode) > len(letters):
         raise ValueError(f"invalid mode: {mode!r}")
-    flags = _BASIC[letters]
-    return flags if letters == mode else flags & ~os.O_ACCMODE | os.O_RDWR
+    if letters >= {"b", "t"}:
+        raise ValueError("can't have text and binary mode at once")
+    basic = letters & set("axrw")
+    if len(basic) != 1:
+        raise ValueError("must have exactly one of create/read/write/append mode")
+    letter = basic.pop()
+    flags = _BASIC[letter]
+    if "+" in letters:
+        flags = flags & ~os.O_ACCMODE | os.O_RDWR
+        return Mode(flags, "b" in letters, f"{letter}b+", io.BufferedRandom)
+    return Mode(flags, "b" in letters, f"{letter}b", io.BufferedReader if letter == "r" else io.BufferedWriter)
 
 
 class File(io.RawIOBase):
@@ -49,12 +72,12 @@ class File(io.RawIOBase):
     _handle: _arck.OpenFile | None = None
 
     def __init__(self, file_system: _arck.FileSystem, path: typing.Any, mode: str = "r") -> None:
-        """Opens a file; the mode is that of ``open`` without ``b`` and ``t``."""
-        flags = flags_of(mode)
+        """Opens a file; the mode is that of ``open``, and always binary."""
+        flags, _, raw, _ = mode_of(mode)
         self._access = flags & os.O_ACCMODE
         self._handle = file_system._open(path, flags, 0o666)
         self.name = path
-        self.mode = mode.replace("+", "") + "b" + "+" * ("+" in mode)
+        self.mode = raw
 
     def _open_handle(self) -> _arck.OpenFile:
         if self._handle is None:
@@ -174,34 +197,20 @@ def open_file(
         raise TypeError(f"invalid mode: {mode!r}")
     if not isinstance(buffering, int):
         raise TypeError(f"invalid buffering: {buffering!r}")
-    letters = set(mode)
-    if letters - set("axrwb+t") or len(mode) > len(letters):
-        raise ValueError(f"invalid mode: {mode!r}")
-    binary = "b" in letters
-    if binary and "t" in letters:
-        raise ValueError("can't have text and binary mode at once")
-    if len(letters & set("axrw")) != 1:
-        raise ValueError("must have exactly one of create/read/write/append mode")
-    for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
-        if binary and value is not None:
-            raise ValueError(f"binary mode doesn't take {'an' if name[0] == 'e' else 'a'} {name} argument")
-    if buffering == 0 and not binary:
+    _, binary, _, buffered = mode_of(mode)
+    if binary:
+        if encoding is not None or errors is not None or newline is not None:
+            raise ValueError("binary mode takes no encoding, errors or newline argument")
+    elif buffering == 0:
         raise ValueError("can't have unbuffered text I/O")
-    if not binary:
+    else:
         encoding = io.text_encoding(encoding, 3)
 
-    raw = File(file_system, path, mode.replace("b", "").replace("t", ""))
+    result: typing.Any = File(file_system, path, mode)
     if buffering == 0:
-        return typing.cast("typing.IO[typing.Any]", raw)
-    result: typing.Any = raw
+        return typing.cast("typing.IO[typing.Any]", result)
     try:
-        size = BUFFER_SIZE if buffering in (-1, 1) or buffering < 0 else buffering
-        if "+" in letters:
-            result = io.BufferedRandom(raw, size)
-        elif "r" in letters:
-            result = io.BufferedReader(raw, size)
-        else:
-            result = io.BufferedWriter(raw, size)
+        result = buffered(result, buffering if buffering > 1 else BUFFER_SIZE)
         if not binary:
             result = io.TextIOWrapper(result, encoding, errors, newline, buffering == 1)
             result.mode = mode

@@ -127,7 +127,8 @@ class FileSystem(_arck.FileSystem):
     def close(self) -> None:
         """Closes the files that are open, writing their buffers, and ends the session.
 
-        All that was done is verified and folded when this returns. What is used afterwards is a ``ValueError``.
+        All that was done is verified and folded when this returns; if the controller is gone, the next one does that.
+        What is used afterwards is a ``ValueError``.
         """
         failed: Exception | None = None
         for file in list(self._files):
