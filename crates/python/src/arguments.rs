@@ -59,9 +59,8 @@ impl<'py> FromPyObject<'_, 'py> for PathArgument {
             let kind = kind.unwrap_or_default();
             PyTypeError::new_err(format!("a path is str, bytes or os.PathLike, not {kind}"))
         };
-        let path = object
-            .call_method0(pyo3::intern!(object.py(), "__fspath__"))
-            .map_err(|_| wrong())?;
+        let told = object.getattr(pyo3::intern!(object.py(), "__fspath__"));
+        let path = told.map_err(|_| wrong())?.call0()?;
         PathArgument::new(bytes_of(&path)?.ok_or_else(wrong)?)
     }
 }

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import traceback
 import unittest
 
 import arck
@@ -47,6 +48,8 @@ def in_child(work) -> int:
         status = 99
         try:
             status = work() or 0
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

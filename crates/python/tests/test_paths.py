@@ -28,16 +28,19 @@ class Paths(OnPool):
 
     def test_glob(self):
         host, pool = self.trees()
-        patterns = ["*", "*.py", "**/*.py", "**", "a/*"]
+        patterns = ["*", "*.py", "**/*.py", "a/*"]
         patterns += ["a/**/x.py", "a/b", "none/*", "*/b/*", "**/b/**/*.py", "[ax]*", "a/[[]odd].py"]
         for pattern in patterns:
             with self.subTest(pattern):
-                theirs = sorted(str(path.relative_to(host)) for path in host.glob(pattern) if pattern != "**" or path.is_dir())
+                theirs = sorted(str(path.relative_to(host)) for path in host.glob(pattern))
                 ours = sorted(str(path.relative_to(pool)) for path in pool.glob(pattern))
                 self.assertEqual(theirs, ours)
         self.assertEqual(
             sorted(path.name for path in host.rglob("x*")), sorted(path.name for path in pool.rglob("x*"))
         )
+        # Of which Python's versions think differently.
+        directories = sorted(str(path.relative_to(pool)) for path in pool.glob("**"))
+        self.assertEqual(directories, [".", "a", "a/.hidden", "a/b", "a/b/c"])
         self.assertRaises(ValueError, lambda: list(pool.glob("")))
         self.assertRaises(NotImplementedError, lambda: list(pool.glob("/a")))
 

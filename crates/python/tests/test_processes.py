@@ -192,6 +192,8 @@ class Forks(OnPool):
         ends = threading.Event()
         store = self.fs.keyvalue(self.at("s"))
         self.addCleanup(store.close)
+        store[b"k"] = bytes(10_000)
+        self.fs.write_bytes(self.at("f"), b"")
 
         def work():
             while not ends.is_set():

@@ -70,6 +70,7 @@ class File(io.RawIOBase):
     """
 
     _handle: _arck.OpenFile | None = None
+    _discards = False
 
     def __init__(self, file_system: _arck.FileSystem, path: typing.Any, mode: str = "r") -> None:
         """Opens a file; the mode is that of ``open``, and always binary."""
@@ -131,6 +132,8 @@ class File(io.RawIOBase):
 
     def write(self, data: typing.Any) -> int:
         """Writes bytes at the position; gives how many."""
+        if self._discards:
+            return memoryview(data).nbytes
         return self._handle_to_write().write(data)
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -181,6 +184,17 @@ class File(io.RawIOBase):
         if self.closed:
             return "<arck.File [closed]>"
         return f"<arck.File name={getattr(self, 'name', None)!r} mode={getattr(self, 'mode', None)!r}>"
+
+
+def discard(file: typing.Any) -> None:
+    """Has what a file holds in its buffers go nowhere from now on: in a forked child, whose parent writes it."""
+    try:
+        buffered = getattr(file, "buffer", file)
+        raw = getattr(buffered, "raw", buffered)
+    except ValueError:
+        # Somebody has taken the raw file out of it.
+        return
+    raw._discards = True
 
 
 def open_file(

@@ -8,7 +8,7 @@ import typing
 import weakref
 
 from . import _arck, _open_things
-from ._file import open_file
+from ._file import discard, open_file
 from ._path import Path
 from ._store import Store
 
@@ -115,11 +115,14 @@ class FileSystem(_arck.FileSystem):
         """Opens a session: see ``connect``."""
         self = super().__new__(cls, pool, group, wait)
         self._files = weakref.WeakSet()
+        self._of_parent = weakref.WeakSet()
         self._path_class = type("Path", (Path,), {"__slots__": (), "__module__": "arck", "file_system": self})
         _open_things.note(self)
         return self
 
     _files: weakref.WeakSet[typing.Any]
+    #: Files that a parent process has opened.
+    _of_parent: weakref.WeakSet[typing.Any]
     _path_class: type[Path]
 
     # ---- the session
@@ -130,6 +133,8 @@ class FileSystem(_arck.FileSystem):
         All that was done is verified and folded when this returns; if the controller is gone, the next one does that.
         What is used afterwards is a ``ValueError``.
         """
+        for file in list(self._of_parent):
+            discard(file)
         failed: Exception | None = None
         for file in list(self._files):
             try:
@@ -142,6 +147,7 @@ class FileSystem(_arck.FileSystem):
             raise failed
 
     def _forget_files(self) -> None:
+        self._of_parent |= self._files
         self._files = weakref.WeakSet()
 
     def __enter__(self) -> FileSystem:
