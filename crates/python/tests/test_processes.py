@@ -147,6 +147,23 @@ class Threads(OnPool):
             self.closed_while_used(store, uses, store.close)
 
 
+    def test_threads_that_end_while_it_is_closed(self):
+        for turn in range(100):
+            fs = arck.connect(self.fs.pool)
+
+            def work(number, fs=fs, turn=turn):
+                if number == 0:
+                    fs.close()
+                    return
+                try:
+                    for _ in range(turn):
+                        fs.stat(self.folder)
+                except ValueError:
+                    pass
+
+            self.together(4, work)
+
+
 class Forks(OnPool):
     def test_a_child_has_a_session_of_its_own(self):
         self.fs.write_bytes(self.at("f"), b"parent")
