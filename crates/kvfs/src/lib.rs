@@ -193,6 +193,19 @@ impl Store {
         ran.map_err(|errno| Error::of(at.get(), errno))
     }
 
+    /// Ends the store's session of this process, as dropping it does, where others may hold references to this; says
+    /// what was not folded. To be called when no thread is inside an operation: one that begins later opens
+    /// another session. Blocks.
+    pub fn end(&self) -> Result<(), Errno> {
+        let session = self.here.last().session;
+        if session.has_ended() {
+            return Ok(());
+        }
+        let said = session.goodbye();
+        session.end();
+        said
+    }
+
     /// The value of a key, if it has one.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Box::new([0; VALUE_MAX]);

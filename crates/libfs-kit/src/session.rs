@@ -339,6 +339,7 @@ impl Session {
         if self.membership.ended.swap(true, Ordering::AcqRel) {
             return;
         }
+        crate::thread::wait_for_leaving();
         // All of it first: from the goodbye on this process's places are cleared away by others, and
         // may be theirs.
         crate::thread::leave(&self.membership);

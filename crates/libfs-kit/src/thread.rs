@@ -13,6 +13,7 @@ use arck_protocol::operation::OperationSlot;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// See the module's head. Alone in its lines, and in those that the processor fetches along: its
 /// counters change at every operation, and an allocator may put those of two threads side by side.
@@ -99,6 +100,36 @@ impl Contexts {
     }
 }
 
+/// How many threads are ending, and giving their places back.
+static LEAVING: AtomicU32 = AtomicU32::new(0);
+
+/// That a thread is ending, until dropped: no session that it found open ends meanwhile ([`wait_for_leaving`]).
+struct Leaving;
+
+impl Leaving {
+    fn begin() -> Leaving {
+        LEAVING.fetch_add(1, Ordering::SeqCst);
+        // Either this thread sees that a session has ended, or who ends that sees this thread.
+        fence(Ordering::SeqCst);
+        Leaving
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        LEAVING.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Waits for threads that are giving back their places in a session that has been marked as ended: what they
+/// work on is about to be zeroes. Those that come later leave it alone.
+pub(crate) fn wait_for_leaving() {
+    fence(Ordering::SeqCst);
+    while LEAVING.load(Ordering::Acquire) != 0 {
+        rustix::thread::sched_yield();
+    }
+}
+
 impl Drop for Contexts {
     fn drop(&mut self) {
         LAST.set(None);
@@ -106,6 +137,7 @@ impl Drop for Contexts {
             return;
         }
         self.keep_own();
+        let _leaving = Leaving::begin();
         for context in self.contexts.drain(..) {
             if context.membership.has_ended() {
                 // Its places are others' to clear away, and this process has nothing of them any more.
@@ -202,12 +234,11 @@ fn find_or_claim(membership: &'static Membership) -> Result<&'static ThreadConte
     control
         .header
         .threads
-        .fetch_max(u32::from(place) + 1, std::sync::atomic::Ordering::SeqCst);
+        .fetch_max(u32::from(place) + 1, Ordering::SeqCst);
     let member = u64::from(membership.member);
-    operation.thread.store(
-        u64::from(process()) | member << 32,
-        std::sync::atomic::Ordering::Release,
-    );
+    operation
+        .thread
+        .store(u64::from(process()) | member << 32, Ordering::Release);
     let context: &'static ThreadContext = Box::leak(Box::new(ThreadContext {
         membership,
         slot,
@@ -244,5 +275,6 @@ pub fn leave(membership: &'static Membership) {
 /// In a forked child: forgets the parent's contexts.
 pub(crate) fn forget_all() {
     LAST.set(None);
+    LEAVING.store(0, Ordering::Relaxed);
     let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().contexts.clear());
 }

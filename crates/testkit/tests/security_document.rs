@@ -21,6 +21,7 @@ const CRATES: &[&str] = &[
     "pm",
     "preload",
     "protocol",
+    "python",
     "verifier",
 ];
 /// What is a crate and no part of the product.
