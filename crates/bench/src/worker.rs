@@ -32,6 +32,7 @@ pub enum Task {
     Sharing,
     Trees,
     Webproxy,
+    Log,
     Make,
     First,
 }
@@ -88,6 +89,12 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
         let (threads, mean) = (arguments.threads, arguments.mean);
         let rows = crate::webproxy::measure(&arguments.pool, threads, mean, arguments.rounds)?;
         return print(&rows);
+    }
+    if arguments.task == Task::Log {
+        let writers = arguments.filter.as_deref().unwrap_or_default();
+        let (pool, tmpfs) = (&arguments.pool, &arguments.tmpfs);
+        let measured = crate::log::measure(pool, tmpfs, writers, arguments.rounds)?;
+        return print(&measured);
     }
     if arguments.task == Task::Make {
         return crate::recovery::make(&arguments.pool);
