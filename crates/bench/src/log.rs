@@ -55,6 +55,8 @@ pub struct LogArguments {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub writers: u64,
+    /// How many of a writer's records are made durable together.
+    pub together: u64,
     pub bytes: usize,
     /// Nanoseconds a record, medians.
     pub tmpfs: f64,
@@ -102,13 +104,15 @@ const FOLLOWED: u64 = 4_000;
 /// Microseconds between two of them.
 const PAUSES: [u64; 2] = [50, 500];
 const SIDES: usize = 3;
+/// How many records a writer makes durable together.
+const TOGETHER: [u64; 2] = [1, 8];
 
 /// Where records are appended.
 trait Appending: Sync {
     /// Empty, for a round.
     fn begin(&self) -> Outcome<()>;
-    /// One record, durable.
-    fn append(&self, record: &[u8]) -> Outcome<()>;
+    /// So many records, durable afterwards.
+    fn append(&self, record: &[u8], count: u64) -> Outcome<()>;
 }
 
 struct OnTmpfs {
@@ -122,9 +126,9 @@ impl Appending for OnTmpfs {
         cut.map_err(|error| format!("{}: {error}", self.path.display()))
     }
     #[inline]
-    fn append(&self, record: &[u8]) -> Outcome<()> {
-        let appended = (&self.file)
-            .write_all(record)
+    fn append(&self, record: &[u8], count: u64) -> Outcome<()> {
+        let appended = (0..count)
+            .try_for_each(|_| (&self.file).write_all(record))
             .and_then(|()| self.file.sync_all());
         appended.map_err(|error| error.to_string())
     }
@@ -141,10 +145,12 @@ impl Appending for OnArckFs<'_> {
         cut.map_err(|errno| errno.to_string())
     }
     #[inline]
-    fn append(&self, record: &[u8]) -> Outcome<()> {
-        match self.files.write(self.handle, record, None) {
-            Ok(length) if length == record.len() => {}
-            other => return Err(format!("append: {other:?}")),
+    fn append(&self, record: &[u8], count: u64) -> Outcome<()> {
+        for _ in 0..count {
+            match self.files.write(self.handle, record, None) {
+                Ok(length) if length == record.len() => {}
+                other => return Err(format!("append: {other:?}")),
+            }
         }
         self.files
             .sync(self.handle)
@@ -158,8 +164,11 @@ impl Appending for Log {
         cut.map_err(|error| error.to_string())
     }
     #[inline]
-    fn append(&self, record: &[u8]) -> Outcome<()> {
-        let appended = Log::append(self, record);
+    fn append(&self, record: &[u8], count: u64) -> Outcome<()> {
+        // The last takes along what is enqueued.
+        let appended = (1..count)
+            .try_for_each(|_| self.enqueue(record).map(drop))
+            .and_then(|()| Log::append(self, record));
         appended.map(|_| ()).map_err(|error| error.to_string())
     }
 }
@@ -199,21 +208,22 @@ impl Report for Told {
         use std::fmt::Write;
         writeln!(
             text,
-            "{}.\nRecords appended and durable: tmpfs and ArckFS (Rust API) by write with O_APPEND and fsync, the log by \
-             append; `--persist {}` ({}); controller: {}. Nanoseconds a record of all writers; medians of {} rounds \
+            "{}.\nRecords appended, so many of a writer made durable together: tmpfs and ArckFS (Rust API) by write with \
+             O_APPEND and an fsync, the log by enqueue and append; `--persist {}` ({}); controller: {}. Nanoseconds a record of all writers; medians of {} rounds \
              on each side, taking turns in one process; factors are medians of those of the rounds.\n",
             self.machine, self.persist, self.flushing, self.controller, self.rounds
         )?;
         writeln!(
             text,
-            "| writers | bytes | tmpfs | ArckFS | log | tmpfs / log | ArckFS / log |"
+            "| writers | together | bytes | tmpfs | ArckFS | log | tmpfs / log | ArckFS / log |"
         )?;
-        writeln!(text, "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
+        writeln!(text, "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
         for row in &self.measured.rows {
             writeln!(
                 text,
-                "| {} | {} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} |",
+                "| {} | {} | {} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} |",
                 row.writers,
+                row.together,
                 row.bytes,
                 row.tmpfs,
                 row.arckfs,
@@ -304,12 +314,13 @@ pub fn measure(pool: &Path, tmpfs: &Path, writers: &str, rounds: usize) -> Outco
 fn rows(sides: &[&dyn Appending; SIDES], writers: &[u64], rounds: usize) -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
     for &writers in writers {
-        for bytes in BYTES {
+        let each = TOGETHER.iter().flat_map(|&one| BYTES.map(|bytes| (one, bytes)));
+        for (together, bytes) in each {
             let mut times = [const { Vec::new() }; SIDES];
             for round in 0..=rounds {
                 for turn in 0..SIDES {
                     let side = (round + turn) % SIDES;
-                    let time = one_round(sides[side], writers, bytes)?;
+                    let time = one_round(sides[side], writers, together, bytes)?;
                     // The first is to warm up.
                     if round > 0 {
                         times[side].push(time);
@@ -321,6 +332,7 @@ fn rows(sides: &[&dyn Appending; SIDES], writers: &[u64], rounds: usize) -> Outc
                 |side: &Vec<f64>| median(side.iter().zip(log).map(|(other, log)| other / log));
             rows.push(Row {
                 writers,
+                together,
                 bytes,
                 tmpfs: median(tmpfs.iter().copied()),
                 arckfs: median(arckfs.iter().copied()),
@@ -338,8 +350,14 @@ fn records(bytes: usize) -> u64 {
 }
 
 /// Nanoseconds a record.
-fn one_round(side: &dyn Appending, writers: u64, bytes: usize) -> Outcome<f64> {
+fn one_round(
+    side: &dyn Appending,
+    writers: u64,
+    together: u64,
+    bytes: usize,
+) -> Outcome<f64> {
     side.begin()?;
+    let turns = records(bytes) / writers / together;
     let arrived = AtomicU64::new(0);
     let one = |writer: u64| -> Outcome<(Instant, Instant)> {
         let record = vec![writer as u8 + 1; bytes];
@@ -348,8 +366,8 @@ fn one_round(side: &dyn Appending, writers: u64, bytes: usize) -> Outcome<f64> {
             std::thread::yield_now();
         }
         let begin = Instant::now();
-        for _ in 0..records(bytes) / writers {
-            side.append(&record)?;
+        for _ in 0..turns {
+            side.append(&record, together)?;
         }
         Ok((begin, Instant::now()))
     };
@@ -368,7 +386,7 @@ fn one_round(side: &dyn Appending, writers: u64, bytes: usize) -> Outcome<f64> {
     let end = done.iter().map(|times| times.1).max();
     match (begin, end) {
         (Some(begin), Some(end)) => {
-            let records = records(bytes) / writers * writers;
+            let records = turns * together * writers;
             Ok((end - begin).as_nanos() as f64 / records as f64)
         }
         _ => Err("no threads".into()),

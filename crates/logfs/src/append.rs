@@ -1,11 +1,11 @@
-//! One append: the bytes of some records behind the end of a segment, published by one store.
+//! One append: the bytes of some records behind the end of a section, published by one store.
 //!
 //! # Invariants
 //! * Order, shown to the types: bytes before the entries that lead to their pages, entries before the size that
 //!   makes them reachable. The size is one store, so the records are there together or not at all, and before
 //!   the first of them nothing is lacking. That takes two fences, and one more where the index grows.
-//! * All of it under the lock of the whole segment, inside an operation. There it is decided where the records
-//!   go, and whether the segment takes any: it does as long as it is shorter than the log's limit. So a segment
+//! * All of it under the lock of the whole section, inside an operation. There it is decided where the records
+//!   go, and whether the section takes any: it does as long as it is shorter than the log's limit. So a section
 //!   that has reached that never changes again, whoever appends.
 //! * Only pages of this session's own are stored to, behind the size, where nobody reads; another's last page is
 //!   replaced by one of its own with the same bytes.
@@ -28,14 +28,14 @@ const PAGE: usize = PAGE_SIZE as usize;
 /// What came of an append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Appended {
-    /// The records begin so many bytes from the segment's first.
+    /// The records begin so many bytes from the section's first.
     At(u64),
-    /// The segment takes no more; it has so many bytes.
+    /// The section takes no more; it has so many bytes.
     Full(u64),
 }
 
-/// Appends all these bytes to the segment with this number and generation if it is shorter than `limit` bytes.
-/// ESTALE: it is no segment any more.
+/// Appends all these bytes to the section with this number and generation if it is shorter than `limit` bytes.
+/// ESTALE: it is no section any more.
 #[inline]
 pub fn append(
     context: &Context<'_>,
@@ -101,13 +101,13 @@ impl<'p> Source<'p> {
     }
 }
 
-/// Pages filled behind the end of a segment, and then published.
+/// Pages filled behind the end of a section, and then published.
 struct Filling<'c, 'a> {
     context: &'c Context<'a>,
     file: File,
     /// Pages of the pool that are not filled yet.
     taken: Vec<u64>,
-    /// Those that are, and their places in the segment, ascending.
+    /// Those that are, and their places in the section, ascending.
     fresh: Vec<(u64, PagePtr)>,
     /// Arena pages for their entries.
     index: FreshPages,
@@ -191,7 +191,7 @@ impl<'c, 'a> Filling<'c, 'a> {
         self.store(place, within, &gathered[..length])
     }
 
-    /// A new page for the segment's page `page`: what is there of `before`, `length` bytes of the source from
+    /// A new page for the section's page `page`: what is there of `before`, `length` bytes of the source from
     /// `within` on, and zeroes.
     fn fill_fresh(
         &mut self,
@@ -234,7 +234,7 @@ impl<'c, 'a> Filling<'c, 'a> {
         Ok(())
     }
 
-    /// Publishes what was stored: the segment grows from `size` to `end`.
+    /// Publishes what was stored: the section grows from `size` to `end`.
     #[inline]
     fn publish(
         &mut self,
@@ -296,13 +296,13 @@ impl<'c, 'a> Filling<'c, 'a> {
         Ok(set)
     }
 
-    /// Whether all there is is the first page of a segment without an index, which stands in the branch, in the
+    /// Whether all there is is the first page of a section without an index, which stands in the branch, in the
     /// cache line of the size: put there before the size, it is durable whenever the size is.
     fn is_first_page(&self) -> bool {
         matches!(self.fresh[..], [(0, _)]) && self.file.delta_root().0 == 0
     }
 
-    /// The fresh pages are the segment's, which had `size` bytes.
+    /// The fresh pages are the section's, which had `size` bytes.
     fn are_published(&mut self, size: u64) {
         let more = self.fresh.iter().filter(|(page, _)| *page >= pages_of(size));
         self.file.part().has_more_pages(more.count() as u64);
@@ -310,7 +310,7 @@ impl<'c, 'a> Filling<'c, 'a> {
     }
 
     /// Publishes the entries of all fresh pages, one by one. Where that fails none beyond the size is left, to
-    /// wait there for the segment to grow.
+    /// wait there for the section to grow.
     #[cold]
     fn publish_entries(
         &mut self,
@@ -337,7 +337,7 @@ impl<'c, 'a> Filling<'c, 'a> {
     }
 
     /// Takes the entries of the first `count` fresh pages out again, but for one below the size: it holds what the one
-    /// before it held, and stays the segment's.
+    /// before it held, and stays the section's.
     #[cold]
     fn take_back(&mut self, branch: &BegunBranch<'_>, count: usize, size: u64) -> Attempt<()> {
         let (session, root) = (self.context.session, self.file.delta_root());

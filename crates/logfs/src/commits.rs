@@ -6,10 +6,13 @@
 //! is taken, by the next who comes, or by one of those who wait. So a thread that runs does not wait for one that does not,
 //! and a batch grows while its leader is kept from running.
 //!
+//! Who need not know at once that a record is durable only leaves it (`enqueue`), and commits later, several with one wait.
+//!
 //! # Invariants
 //! * One leads at a time (`is_led`, under the queue's lock), and commits one batch, in the order in which its records
 //!   came. So of two records, of which the second came when the first was acknowledged, the first stands before it.
 //! * A batch has one outcome, which all who are in it are told: it is committed as a whole or not at all.
+//! * What was only left behind waits for whoever leads next: who commits, appends, or closes the log.
 //! * Who sleeps has been counted as a sleeper of its batch, under the queue's lock, while somebody led. Who ends leading
 //!   looks, under the same lock, whether all of the next batch sleep, and wakes one of them.
 //! * The queue's lock is held for a copy of one record, and never while something is committed.
@@ -46,7 +49,7 @@ const DONE: u32 = 2;
 struct Batch {
     /// What sleepers sleep on.
     state: AtomicU32,
-    /// Threads in it; those that sleep.
+    /// Threads that wait for it; those that sleep.
     threads: AtomicU32,
     sleepers: AtomicU32,
     /// Where it begins in the log, or why it is not there.
@@ -137,6 +140,13 @@ impl Queue {
 #[repr(align(128))]
 struct Apart<T>(T);
 
+/// A record that was left in a batch.
+pub struct Left {
+    batch: Arc<Batch>,
+    /// Bytes of the batch before it.
+    offset: u64,
+}
+
 /// The commits of a log in this process.
 #[derive(Default)]
 pub struct Commits {
@@ -187,26 +197,82 @@ impl Commits {
                 let _ = leading.commit(&[], &mut commit);
                 continue;
             }
-            let batch = match &queue.batch {
-                Some(batch) => batch.clone(),
-                None => {
-                    self.gathers.0.store(true, Ordering::Relaxed);
-                    queue.begin_batch()
+            let Some(left) = self.leave(&mut queue, parts, length) else {
+                // It is full: this one waits for the next.
+                let batch = queue.batch.clone();
+                drop(queue);
+                if let Some(batch) = batch {
+                    let _ = self.wait(&batch, &mut commit);
                 }
+                continue;
             };
-            let offset = queue.bytes.len() as u64;
-            if has_room {
-                parts
-                    .iter()
-                    .for_each(|part| queue.bytes.extend_from_slice(part));
-            }
-            batch.threads.fetch_add(1, Ordering::Relaxed);
             drop(queue);
-            let outcome = self.wait(&batch, &mut commit);
-            if has_room {
-                return outcome.map(|position| position + offset);
+            return self.commit(&left, commit);
+        }
+    }
+
+    /// Leaves the parts, as [`append`](Commits::append) has them committed, for whoever commits next: this thread if what
+    /// waits would be too much with them.
+    pub fn enqueue(
+        &self,
+        parts: &[&[u8]],
+        length: usize,
+        mut commit: impl FnMut(&[&[u8]]) -> Result<u64, Errno>,
+    ) -> Left {
+        loop {
+            let mut queue = self.lock();
+            if let Some(left) = self.leave(&mut queue, parts, length) {
+                return left;
+            }
+            let batch = queue.batch.clone();
+            drop(queue);
+            if let Some(batch) = batch {
+                // What comes of it is for those who have something in it.
+                let _ = self.wait(&batch, &mut commit);
             }
         }
+    }
+
+    /// Waits until what was left is committed, or commits it. Gives where it begins.
+    pub fn commit(
+        &self,
+        left: &Left,
+        mut commit: impl FnMut(&[&[u8]]) -> Result<u64, Errno>,
+    ) -> Result<u64, Errno> {
+        let outcome = self.wait(&left.batch, &mut commit);
+        outcome.map(|position| position + left.offset)
+    }
+
+    /// Commits what waits, if anything does.
+    pub fn commit_all(
+        &self,
+        mut commit: impl FnMut(&[&[u8]]) -> Result<u64, Errno>,
+    ) -> Result<(), Errno> {
+        let batch = self.lock().batch.clone();
+        match batch {
+            Some(batch) => self.wait(&batch, &mut commit).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies the parts into the batch that gathers, if it has room for them.
+    #[inline]
+    fn leave(&self, queue: &mut Queue, parts: &[&[u8]], length: usize) -> Option<Left> {
+        if queue.bytes.len() + length > RECORD_MAX {
+            return None;
+        }
+        let batch = match &queue.batch {
+            Some(batch) => batch.clone(),
+            None => {
+                self.gathers.0.store(true, Ordering::Relaxed);
+                queue.begin_batch()
+            }
+        };
+        let offset = queue.bytes.len() as u64;
+        parts
+            .iter()
+            .for_each(|part| queue.bytes.extend_from_slice(part));
+        Some(Left { batch, offset })
     }
 
     /// Where threads have been appending together, the others are about to bring their next record.
@@ -259,12 +325,13 @@ impl Commits {
         batch: &Arc<Batch>,
         commit: &mut impl FnMut(&[&[u8]]) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
+        batch.threads.fetch_add(1, Ordering::Relaxed);
         let mut looks = 0;
         loop {
             if let Some(outcome) = batch.outcome() {
                 return outcome;
             }
-            let is_lonely = (looks > SPINS || looks % LONELY == LONELY - 1)
+            let is_lonely = (looks == 0 || looks > SPINS || looks % LONELY == LONELY - 1)
                 && !self.is_led.0.load(Ordering::Relaxed);
             if is_lonely && let Some(mut leading) = self.lead_if_waiting(batch) {
                 return leading.commit(&[], commit);
@@ -319,7 +386,7 @@ impl Commits {
             return;
         };
         let threads = next.threads.load(Ordering::Relaxed);
-        if next.sleepers.load(Ordering::SeqCst) < threads {
+        if threads == 0 || next.sleepers.load(Ordering::SeqCst) < threads {
             return;
         }
         next.state.store(TO_BE_LED, Ordering::SeqCst);

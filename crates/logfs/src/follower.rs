@@ -2,14 +2,14 @@
 //!
 //! # Invariants
 //! * What a follower has read was durable, and nothing is left out or told twice.
-//! * In the session of those who append, no message is sent: the size of the last segment is looked at in shared memory, for a
+//! * In the session of those who append, no message is sent: the size of the last section is looked at in shared memory, for a
 //!   moment again and again, then the follower sleeps on the log's [bell](crate::state).
 //! * Where another session appends, each look has the controller fold what that has appended: a recall. It stops the
 //!   writers for a moment, so the follower takes along all that there is ([`AHEAD`] at most), and pauses between two looks for
 //!   several times as long as the last one took, and longer each time when there was nothing.
 
 use crate::reading::Looked;
-use crate::segments::Segment;
+use crate::sections::Section;
 use crate::state::LOOK;
 use crate::{Error, Here, Log};
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ const AHEAD: usize = 1 << 18;
 pub struct Follower<'l> {
     log: &'l Log,
     position: u64,
-    segment: Option<Segment>,
+    section: Option<Section>,
     /// Until then it does not ask the controller, and how long the pause before that was.
     rests: Option<(Instant, Duration)>,
     /// What was read ahead, and how much of that has been told.
@@ -41,11 +41,11 @@ pub struct Follower<'l> {
 impl Log {
     /// Follows the log from a position on, which may be its end. ENODATA: that was cut off. EINVAL: the log ends before.
     pub fn follow(&self, position: u64) -> Result<Follower<'_>, Error> {
-        let (segment, _) = self.here()?.read_at(position, &mut [])?;
+        let (section, _) = self.here()?.read_at(position, &mut [])?;
         Ok(Follower {
             log: self,
             position,
-            segment: Some(segment),
+            section: Some(section),
             rests: None,
             ahead: Vec::new(),
             told: 0,
@@ -59,7 +59,7 @@ impl Follower<'_> {
         self.position
     }
 
-    /// Reads what follows: as much of it as there is and the buffer has room for, from one segment; records may be cut
+    /// Reads what follows: as much of it as there is and the buffer has room for, from one section; records may be cut
     /// where the buffer ends. Where there is nothing it blocks until there is, or until `timeout` is over, and gives 0 then. EINVAL for
     /// a buffer of no bytes. ENODATA: what follows was cut off. EBADMSG, EACCES, EIO.
     pub fn next(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, Error> {
@@ -128,20 +128,20 @@ impl Follower<'_> {
     fn look(&mut self, here: &Here, buffer: &mut [u8]) -> Result<usize, Error> {
         let begun = Instant::now();
         let session = here.members.session;
-        let header = self.segment.and_then(|one| session.header(one.file.0));
+        let header = self.section.and_then(|one| session.header(one.file.0));
         let owner = header.map_or(0, |header| header.ownership().session());
         let asks = owner != 0 && owner != session.number();
         let read = match asks && buffer.len() < AHEAD {
             true => {
                 let mut ahead = std::mem::take(&mut self.ahead);
                 ahead.resize(AHEAD, 0);
-                let read = self.look_at_segments(here, &mut ahead)?;
+                let read = self.look_at_sections(here, &mut ahead)?;
                 ahead.truncate(read);
                 (self.ahead, self.told) = (ahead, 0);
                 self.take_ahead(buffer)
             }
             false => {
-                let read = self.look_at_segments(here, buffer)?;
+                let read = self.look_at_sections(here, buffer)?;
                 self.position += read as u64;
                 read
             }
@@ -159,9 +159,9 @@ impl Follower<'_> {
         Ok(read)
     }
 
-    fn look_at_segments(&mut self, here: &Here, buffer: &mut [u8]) -> Result<usize, Error> {
-        if let Some(segment) = self.segment {
-            match here.look(segment, self.position, buffer) {
+    fn look_at_sections(&mut self, here: &Here, buffer: &mut [u8]) -> Result<usize, Error> {
+        if let Some(section) = self.section {
+            match here.look(section, self.position, buffer) {
                 Ok(Looked::Read(read)) => return Ok(read),
                 Ok(Looked::End { size }) if size < here.limit => return Ok(0),
                 // Full, or not as it was: found anew.
@@ -169,8 +169,8 @@ impl Follower<'_> {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        let (segment, looked) = here.read_at(self.position, buffer)?;
-        self.segment = Some(segment);
+        let (section, looked) = here.read_at(self.position, buffer)?;
+        self.section = Some(section);
         match looked {
             Looked::Read(read) => Ok(read),
             _ => Ok(0),

@@ -1,7 +1,7 @@
 //! An append-only log as a LibFS: for write-ahead logs and streams of events, which many append to and some follow.
 //!
 //! A [`Log`] is a directory of a pool. What is appended to it is a stream of bytes; a *position* in it is a `u64`, the
-//! number of bytes before. The stream lies in ordinary files, its *segments*, each named by the position of its
+//! number of bytes before. The stream lies in ordinary files, its *sections*, each named by the position of its
 //! first byte in 20 digits: so `cat LOG/*`, `tail -f`, `grep` and `cp` work on it, and every program that reads files. A record is whatever
 //! was appended at once, and stands there as it was given, with nothing before, between or behind: how records are told
 //! from each other (a newline, a length) is the caller's business.
@@ -19,7 +19,7 @@
 //!     let mut buffer = vec![0; 1 << 16];
 //!     let read = follower.next(&mut buffer, Duration::from_secs(1))?;
 //!     assert_eq!(&buffer[..read], b"something happened\n");
-//!     // What is below is not needed any more: whole segments of that go.
+//!     // What is below is not needed any more: whole sections of that go.
 //!     log.cut(position)?;
 //!     log.close()
 //! }
@@ -36,30 +36,34 @@
 //! * What has returned is there, each record as a whole. Of those that had not returned each is there as a whole or not at
 //!   all, and none is without all that were acknowledged before it was appended: the stream is a prefix of the order in which records
 //!   were committed. [`Log::append_all`] is one record in this respect.
-//! * A cut that has returned stays. One that had not has taken away segments from the first on, or none.
+//! * A cut that has returned stays. One that had not has taken away sections from the first on, or none.
 //!
 //! # Invariants
 //! * What has been appended never changes, until it is cut off. Each byte of the stream has one position for ever.
-//! * A record lies in one segment. All are appended to the last; the next begins when that has reached the log's limit
-//!   ([`Options::segment`]), which is the log's and kept with it.
+//! * A record lies in one section. All are appended to the last; the next begins when that has reached the log's limit
+//!   ([`Options::section`]), which is the log's and kept with it.
 //! * The controller knows nothing of logs, and checks what it checks of all files. Who may write the files by other means (a shell's
 //!   `>>`) can spoil the stream: that is found by who reads it (EBADMSG), or taken for records.
 //!
 //! # Modules
-//! From below: `state`: bells of followers, in memory of the group. `members`: what is done when a member has died. `append`: one commit. `segments`: names of
-//! segments. `commits`: group commit. `reading`, `follower`.
+//! From below: `state`: bells of followers, in memory of the group. `members`: what is done when a member has died. `append`: one commit. `sections`: names of
+//! sections. `commits`: group commit. `reading`, `follower`.
 //!
 //! # Locks, in this order
-//! 1. The lead of the [commits](self#modules), of a process: who appends. 2. `current`: the segment that is appended to, of a process; for a copy.
-//! 3. `known`: segments that were found, of a process; for a look. 4. The kit's: a segment's inode (its bytes and size, in all
+//! 1. The lead of the [commits](self#modules), of a process: who appends. 2. `current`: the section that is appended to, of a process; for a copy.
+//! 3. `known`: sections that were found, of a process; for a look. 4. The kit's: a section's inode (its bytes and size, in all
 //! processes of a group), the directory's (names). None of 1 to 3 is taken under one of the kit's, and nobody waits for a message under 2 or 3.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/log.md")]
+struct Page;
 
 mod append;
 mod commits;
 mod follower;
 mod members;
 mod reading;
-mod segments;
+mod sections;
 mod state;
 
 pub use follower::Follower;
@@ -72,10 +76,10 @@ use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::per_process::PerProcess;
 use arck_libfs_kit::session::{REGION_SIZE, SessionOptions};
 use arck_libfs_kit::{ConnectError, Session};
-use commits::Commits;
+use commits::{Commits, Left};
 use members::Members;
 use rustix::io::Errno;
-use segments::{InDirectory, Known, Segment};
+use sections::{InDirectory, Known, Section};
 use state::{Bell, Bells};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -84,10 +88,10 @@ use std::time::Duration;
 /// Bytes of the longest record, and of all that is appended together.
 pub const RECORD_MAX: usize = 1 << 20;
 
-/// Bytes of a segment, unless something else is said: 64 MiB.
-pub const SEGMENT: u64 = 64 << 20;
+/// Bytes of a section, unless something else is said: 64 MiB.
+pub const SECTION: u64 = 64 << 20;
 
-/// How often a call finds that what it knew of segments is not so any more, before it gives up with EAGAIN.
+/// How often a call finds that what it knew of sections is not so any more, before it gives up with EAGAIN.
 const TURNS: u32 = 1000;
 
 /// Why it was not done. `Display` is one line that says what to do.
@@ -153,23 +157,23 @@ pub struct Options {
     pub group: String,
     /// Whether the log is made, with its directories, if there is none.
     pub make: bool,
-    /// Bytes of a segment, from 1 on, at which the next one begins, where the log is made: a log that there is keeps its
-    /// own. Cutting takes away whole segments; each costs an inode and some pages.
-    pub segment: u64,
-    /// Permission bits of new segments; those of directories follow.
+    /// Bytes of a section, from 1 on, at which the next one begins, where the log is made: a log that there is keeps its
+    /// own. Cutting takes away whole sections; each costs an inode and some pages.
+    pub section: u64,
+    /// Permission bits of new sections; those of directories follow.
     pub mode: u32,
     /// How long to wait for a controller where nobody serves the pool.
     pub patience: Duration,
 }
 
 impl Options {
-    /// Of a pool: no group, nothing made, segments of [`SEGMENT`] bytes, mode 0644, and no patience.
+    /// Of a pool: no group, nothing made, sections of [`SECTION`] bytes, mode 0644, and no patience.
     pub fn new(pool: impl Into<PathBuf>) -> Options {
         Options {
             pool: pool.into(),
             group: String::new(),
             make: false,
-            segment: SEGMENT,
+            section: SECTION,
             mode: 0o644,
             patience: Duration::ZERO,
         }
@@ -185,18 +189,26 @@ pub struct Log {
     here: PerProcess<Here>,
 }
 
+/// A record that was [enqueued](Log::enqueue). Dropped, it is committed all the same, with the next.
+#[must_use = "it is durable only when it is committed"]
+pub struct Enqueued {
+    left: Left,
+    /// In which session of which process.
+    of: usize,
+}
+
 /// What is kept of a session.
 struct Here {
     members: Members,
     /// Number and generation.
     directory: (u32, u32),
     create: Creation<'static>,
-    /// Bytes from which on a segment takes no more.
+    /// Bytes from which on a section takes no more.
     limit: u64,
     bell: Option<&'static Bell>,
     commits: Commits,
-    /// The segment that is appended to, as far as this process knows.
-    current: Mutex<Segment>,
+    /// The section that is appended to, as far as this process knows.
+    current: Mutex<Section>,
     known: Mutex<Known>,
 }
 
@@ -206,7 +218,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn connect(options: &Options, path: &str) -> Result<PerProcess<Here>, Error> {
-    if options.segment == 0 {
+    if options.section == 0 {
         return Err(Errno::INVAL.into());
     }
     let wish = SessionOptions {
@@ -217,13 +229,18 @@ fn connect(options: &Options, path: &str) -> Result<PerProcess<Here>, Error> {
         structures: state::FINGERPRINT,
     };
     let session = Session::connect_with(&options.pool, &wish)?;
-    open(session, options, path).inspect_err(|_| session.end())
+    let opened = open(session, options, path, Bells::of);
+    opened.inspect_err(|_| session.end())
 }
+
+/// Where the bell of a log stands, by the number of its directory.
+type FindsBell = fn(&'static Session, u32) -> Option<&'static Bell>;
 
 fn open(
     session: &'static Session,
     options: &Options,
     path: &str,
+    bell: FindsBell,
 ) -> Result<PerProcess<Here>, Error> {
     let members = Members { session };
     let engine = Engine::new(session, &members);
@@ -242,7 +259,7 @@ fn open(
         directory,
         create,
     };
-    let limit = within.limit(options.make.then_some(options.segment))?;
+    let limit = within.limit(options.make.then_some(options.section))?;
     let all = within.list()?;
     let last = match all.last() {
         Some(&last) => last,
@@ -252,7 +269,7 @@ fn open(
     known.replace(&all);
     known.note(last);
     let here = Here {
-        bell: Bells::of(session, directory.0),
+        bell: bell(session, directory.0),
         members,
         directory,
         create,
@@ -277,19 +294,19 @@ impl Here {
         }
     }
 
-    fn note(&self, segment: Segment) {
-        lock(&self.known).note(segment);
+    fn note(&self, section: Section) {
+        lock(&self.known).note(section);
     }
 
-    /// All segments, looked up again.
-    fn list(&self) -> Result<Vec<Segment>, Errno> {
+    /// All sections, looked up again.
+    fn list(&self) -> Result<Vec<Section>, Errno> {
         let all = self.in_directory().list()?;
         lock(&self.known).replace(&all);
         Ok(all)
     }
 
-    /// The last segment, looked up again. ENOENT: the log is gone.
-    fn last(&self) -> Result<Segment, Errno> {
+    /// The last section, looked up again. ENOENT: the log is gone.
+    fn last(&self) -> Result<Section, Errno> {
         self.list()?.last().copied().ok_or(Errno::NOENT)
     }
 
@@ -297,19 +314,19 @@ impl Here {
     fn commit(&self, parts: &[&[u8]]) -> Result<u64, Errno> {
         let engine = self.engine();
         for _ in 0..TURNS {
-            let segment = *lock(&self.current);
+            let section = *lock(&self.current);
             let next = match engine.run_local(|context| {
-                append::append(context, segment.file, self.limit, parts)
+                append::append(context, section.file, self.limit, parts)
             }) {
                 Ok(Appended::At(within)) => {
-                    self.make_durable(segment)?;
+                    self.make_durable(section)?;
                     if let Some(bell) = self.bell {
                         bell.ring();
                     }
-                    return Ok(segment.begin + within);
+                    return Ok(section.begin + within);
                 }
                 Ok(Appended::Full(size)) => {
-                    let next = segment.begin.checked_add(size).ok_or(Errno::FBIG)?;
+                    let next = section.begin.checked_add(size).ok_or(Errno::FBIG)?;
                     self.in_directory().find_or_make(next)?
                 }
                 // It was cut off: others have gone on.
@@ -322,14 +339,19 @@ impl Here {
         Err(Errno::AGAIN)
     }
 
+    /// Commits what was enqueued and not committed.
+    fn commit_all(&self) -> Result<(), Errno> {
+        self.commits.commit_all(|parts| self.commit(parts))
+    }
+
     /// Where the kernel writes back, only the controller makes anything durable.
     #[inline]
-    fn make_durable(&self, segment: Segment) -> Result<(), Errno> {
+    fn make_durable(&self, section: Section) -> Result<(), Errno> {
         let session = self.members.session;
         if session.durability() != Durability::Paged {
             return Ok(());
         }
-        let inodes = InodeList::new(&[segment.file.0, self.directory.0]).ok_or(Errno::IO)?;
+        let inodes = InodeList::new(&[section.file.0, self.directory.0]).ok_or(Errno::IO)?;
         session.ask(&Request::Sync { inodes })
     }
 }
@@ -345,17 +367,18 @@ impl Log {
         })
     }
 
-    /// The same on a session that there is, with another LibFS in it, which does not change segments meanwhile: for
+    /// The same on a session that there is, with another LibFS in it, which does not change sections meanwhile: for
     /// tests that look at what one session has not folded.
     #[doc(hidden)]
-    pub fn within(session: &'static Session, directory: &str, segment: u64) -> Result<Log, Error> {
+    pub fn within(session: &'static Session, directory: &str, section: u64) -> Result<Log, Error> {
         let options = Options {
             make: true,
-            segment,
+            section,
             ..Options::new("")
         };
         Ok(Log {
-            here: open(session, &options, directory)?.as_guest(),
+            // What stands in its region is the other's.
+            here: open(session, &options, directory, |_, _| None)?.as_guest(),
             path: directory.to_owned(),
             options,
         })
@@ -371,7 +394,7 @@ impl Log {
     }
 
     /// Appends a record of 1 to [`RECORD_MAX`] bytes; gives its position. It is durable when this returns, and everybody
-    /// can see it. Blocks for other threads' appends, and for the controller where the segment is another session's. An
+    /// can see it. Blocks for other threads' appends, and for the controller where the section is another session's. An
     /// error leaves nothing of it, and nothing of the records that were to be committed with it: ENOSPC, EACCES, EIO.
     #[inline]
     pub fn append(&self, record: &[u8]) -> Result<u64, Error> {
@@ -392,7 +415,34 @@ impl Log {
         Ok(here.commits.append(records, length, commit)?)
     }
 
-    /// Takes away what lies before a position, by whole segments: those that end there or before it, but never the last. The
+    /// Appends a record as [`append`](Log::append), and does not wait: it is durable, and has a position, when
+    /// [`commit`](Log::commit) says so, or a later record of any thread of this process that returned, whichever is first. A crash
+    /// before may leave it or not, and none of two that were enqueued without the one that was first. Blocks only
+    /// where [`RECORD_MAX`] bytes wait already.
+    pub fn enqueue(&self, record: &[u8]) -> Result<Enqueued, Error> {
+        let length = record.len();
+        if !(1..=RECORD_MAX).contains(&length) {
+            return Err(Error::Length { length });
+        }
+        let here = self.here()?;
+        let commit = |parts: &[&[u8]]| here.commit(parts);
+        let left = here.commits.enqueue(&[record], length, commit);
+        let of = std::ptr::from_ref(here).addr();
+        Ok(Enqueued { left, of })
+    }
+
+    /// Waits until an enqueued record is durable, with all that were enqueued before it; gives its position. ESTALE: it was
+    /// enqueued in another log, or before a fork. As [`append`](Log::append).
+    pub fn commit(&self, enqueued: &Enqueued) -> Result<u64, Error> {
+        let here = self.here()?;
+        if enqueued.of != std::ptr::from_ref(here).addr() {
+            return Err(Errno::STALE.into());
+        }
+        let commit = |parts: &[&[u8]]| here.commit(parts);
+        Ok(here.commits.commit(&enqueued.left, commit)?)
+    }
+
+    /// Takes away what lies before a position, by whole sections: those that end there or before it, but never the last. The
     /// time is that of changing some names, and not that of what is cut off. Durable when it returns. Who reads or follows what
     /// is cut off is told so (ENODATA). EINVAL behind the end; EACCES, EPERM.
     pub fn cut(&self, position: u64) -> Result<(), Error> {
@@ -402,7 +452,7 @@ impl Log {
         }
         let here = self.here()?;
         let all = here.list()?;
-        // A segment ends where the next one begins.
+        // A section ends where the next one begins.
         let below = all.windows(2).take_while(|two| two[1].begin <= position);
         let count = below.count();
         here.in_directory().remove(&all[..count])?;
@@ -415,19 +465,30 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the session: all is folded when this returns, or this says why not. What has been appended is durable without
-    /// it. Blocks.
+    /// Commits what is enqueued, and ends the session: all is folded when this returns, or this says why not. What has been
+    /// appended is durable without it. Blocks.
     pub fn close(self) -> Result<(), Error> {
         let here = self.here.last();
         if here.session.has_ended() {
             // It is a parent's, and nothing was done here.
             return Ok(());
         }
+        here.kept.commit_all()?;
         Ok(here.session.goodbye()?)
     }
 
-    /// Bytes at which a segment of this log takes no more.
-    pub fn segment(&self) -> Result<u64, Error> {
+    /// Bytes at which a section of this log takes no more.
+    pub fn section(&self) -> Result<u64, Error> {
         Ok(self.here()?.limit)
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let here = self.here.last();
+        if !here.session.has_ended() {
+            // Who wants to know closes it.
+            let _ = here.kept.commit_all();
+        }
     }
 }

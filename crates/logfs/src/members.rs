@@ -1,7 +1,7 @@
 //! Logs in a trust group of several processes: what is to be done when a member has died.
 //!
 //! # Invariants
-//! * Nothing of a member is left that another would have to close: segments are looked at by their numbers, and
+//! * Nothing of a member is left that another would have to close: sections are looked at by their numbers, and
 //!   none is listed as open.
 //! * A member that died inside the auxiliary state has done to the core state what single stores commit, so each
 //!   of its records is there as a whole or not at all. All else is made anew from that, by the kit.

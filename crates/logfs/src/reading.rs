@@ -1,12 +1,12 @@
 //! Reading a log by positions.
 //!
 //! # Invariants
-//! * Bytes below a segment's size never change, so no lock is taken; what was read counts if the verified state did not move
+//! * Bytes below a section's size never change, so no lock is taken; what was read counts if the verified state did not move
 //!   meanwhile (KucoFS's versioned read), not even a failure does otherwise.
-//! * Segments lie one behind the other. Where one is full and none begins at its end, the log ends; where others do, somebody
+//! * Sections lie one behind the other. Where one is full and none begins at its end, the log ends; where others do, somebody
 //!   has written or removed its files by other means.
 
-use crate::segments::Segment;
+use crate::sections::Section;
 use crate::{Error, Here, Log, TURNS, lock};
 use arck_libfs_kit::engine::{Attempt, Context, Need};
 use arck_libfs_kit::format::PAGE_SIZE;
@@ -14,7 +14,7 @@ use arck_libfs_kit::views::File;
 use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
 
-/// What a look at a segment found.
+/// What a look at a section found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Looked {
     /// So many bytes, from one on.
@@ -25,7 +25,7 @@ pub enum Looked {
     Behind { size: u64 },
 }
 
-/// Reads a segment, from `within` on; its end, if there is nothing.
+/// Reads a section, from `within` on; its end, if there is nothing.
 pub fn look(
     context: &Context<'_>,
     (number, generation): (u32, u32),
@@ -81,17 +81,17 @@ fn copy(
 impl Here {
     pub(crate) fn look(
         &self,
-        segment: Segment,
+        section: Section,
         position: u64,
         buffer: &mut [u8],
     ) -> Result<Looked, Errno> {
-        let within = position - segment.begin;
+        let within = position - section.begin;
         self.engine()
-            .run_local(|context| look(context, segment.file, within, buffer))
+            .run_local(|context| look(context, section.file, within, buffer))
     }
 
-    /// The segment in which a position lies, as far as is known, or by its name.
-    pub(crate) fn segment_with(&self, position: u64) -> Result<Segment, Error> {
+    /// The section in which a position lies, as far as is known, or by its name.
+    pub(crate) fn section_with(&self, position: u64) -> Result<Section, Error> {
         if let Some(found) = lock(&self.known).with(position) {
             return Ok(found);
         }
@@ -101,8 +101,8 @@ impl Here {
         known.with(position).ok_or(Error::Cut { position, begin })
     }
 
-    /// The segment that begins where a full one ends, if it has been made. EBADMSG: there are others instead.
-    pub(crate) fn after(&self, end: u64) -> Result<Option<Segment>, Error> {
+    /// The section that begins where a full one ends, if it has been made. EBADMSG: there are others instead.
+    pub(crate) fn after(&self, end: u64) -> Result<Option<Section>, Error> {
         if let Some(known) = lock(&self.known).with(end).filter(|one| one.begin == end) {
             return Ok(Some(known));
         }
@@ -113,15 +113,15 @@ impl Here {
         Ok(next)
     }
 
-    /// Reads what there is at a position, from one segment; nothing at the end of the log. Tells the segment.
+    /// Reads what there is at a position, from one section; nothing at the end of the log. Tells the section.
     pub(crate) fn read_at(
         &self,
         position: u64,
         buffer: &mut [u8],
-    ) -> Result<(Segment, Looked), Error> {
+    ) -> Result<(Section, Looked), Error> {
         for _ in 0..TURNS {
-            let segment = self.segment_with(position)?;
-            let looked = match self.look(segment, position, buffer) {
+            let section = self.section_with(position)?;
+            let looked = match self.look(section, position, buffer) {
                 // It has been cut off, perhaps.
                 Err(Errno::STALE) => {
                     self.list()?;
@@ -131,22 +131,22 @@ impl Here {
             };
             match looked {
                 Looked::End { size } | Looked::Behind { size } if size >= self.limit => {
-                    let end = segment.begin.saturating_add(size);
+                    let end = section.begin.saturating_add(size);
                     match self.after(end)? {
                         Some(_) if end <= position => {}
                         // It is to be made by the next who appends.
-                        None if end == position && !self.knows_later(segment) => {
-                            return Ok((segment, looked));
+                        None if end == position && !self.knows_later(section) => {
+                            return Ok((section, looked));
                         }
-                        _ if self.knows_later(segment) => return Err(self.missing(end)),
+                        _ if self.knows_later(section) => return Err(self.missing(end)),
                         _ => return Err(self.beyond(position)),
                     }
                 }
-                Looked::End { size } | Looked::Behind { size } if self.knows_later(segment) => {
-                    return Err(self.missing(segment.begin + size));
+                Looked::End { size } | Looked::Behind { size } if self.knows_later(section) => {
+                    return Err(self.missing(section.begin + size));
                 }
                 Looked::Behind { .. } => return Err(self.beyond(position)),
-                _ => return Ok((segment, looked)),
+                _ => return Ok((section, looked)),
             }
         }
         Err(Errno::AGAIN.into())
@@ -163,13 +163,13 @@ impl Here {
         Error::Malformed(format!("bytes from position {position} on are missing"))
     }
 
-    fn knows_later(&self, segment: Segment) -> bool {
+    fn knows_later(&self, section: Section) -> bool {
         let last = lock(&self.known).with(u64::MAX);
-        last.is_some_and(|last| last.begin > segment.begin)
+        last.is_some_and(|last| last.begin > section.begin)
     }
 
-    fn size(&self, segment: Segment) -> Result<u64, Errno> {
-        let (number, generation) = segment.file;
+    fn size(&self, section: Section) -> Result<u64, Errno> {
+        let (number, generation) = section.file;
         self.engine().run_local(|context| {
             let file = File::of(context.view(number, generation)?)?;
             Ok(file.size.load(Ordering::Acquire))
@@ -200,7 +200,7 @@ impl Here {
 }
 
 impl Log {
-    /// The first position that has not been cut off. Takes the time of a look at all names of segments. EACCES, EIO.
+    /// The first position that has not been cut off. Takes the time of a look at all names of sections. EACCES, EIO.
     pub fn begin(&self) -> Result<u64, Error> {
         let all = self.here()?.list()?;
         Ok(all.first().ok_or(Errno::NOENT)?.begin)

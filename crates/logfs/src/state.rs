@@ -55,7 +55,7 @@ impl Bells {
         Ok(())
     }
 
-    /// The bell of a log, by the inode number of its directory; none in a session of another LibFS.
+    /// The bell of a log, by the inode number of its directory, in a session of this LibFS.
     pub fn of(session: &'static Session, directory: u32) -> Option<&'static Bell> {
         let region = session.region();
         let root = region.auxiliary_root(ROOT)?;

@@ -8,20 +8,20 @@ use arck_testkit::{Random, Shorthand, TestPool, connect};
 use arckfs::{At, FileSystem};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NONE: Duration = Duration::ZERO;
 
-fn options(pool: &TestPool, segment: u64) -> Options {
+fn options(pool: &TestPool, section: u64) -> Options {
     Options {
         make: true,
-        segment,
+        section,
         ..Options::new(pool.path())
     }
 }
 
-fn open(pool: &TestPool, segment: u64) -> Log {
-    Log::open(options(pool, segment), "log").expect("a log")
+fn open(pool: &TestPool, section: u64) -> Log {
+    Log::open(options(pool, section), "log").expect("a log")
 }
 
 /// All that a log holds, from its beginning.
@@ -38,20 +38,20 @@ fn all(log: &Log) -> (u64, Vec<u8>) {
 fn as_files(files: &FileSystem, directory: &str) -> (u64, Vec<u8>) {
     let names = files.names(directory).expect("names");
     let names: Vec<_> = names.iter().filter(|name| *name != ".limit").collect();
-    let begin = names.first().expect("a segment").parse().expect("a position");
+    let begin = names.first().expect("a section").parse().expect("a position");
     let mut bytes = Vec::new();
     for name in names {
         assert_eq!(name.parse(), Ok(begin + bytes.len() as u64), "{name}");
-        bytes.extend(files.get(&format!("{directory}/{name}")).expect("a segment"));
+        bytes.extend(files.get(&format!("{directory}/{name}")).expect("a section"));
     }
     (begin, bytes)
 }
 
-/// What a log holds: where it begins, its bytes, where its segments begin.
+/// What a log holds: where it begins, its bytes, where its sections begin.
 struct Model {
     begin: u64,
     bytes: Vec<u8>,
-    segments: Vec<u64>,
+    sections: Vec<u64>,
     limit: u64,
 }
 
@@ -61,22 +61,22 @@ impl Model {
     }
 
     fn append(&mut self, record: &[u8]) -> u64 {
-        let (end, last) = (self.end(), *self.segments.last().expect("a segment"));
+        let (end, last) = (self.end(), *self.sections.last().expect("a section"));
         if end - last >= self.limit {
-            self.segments.push(end);
+            self.sections.push(end);
         }
         self.bytes.extend_from_slice(record);
         end
     }
 
     fn cut(&mut self, position: u64) {
-        while let [_, next, ..] = self.segments[..]
+        while let [_, next, ..] = self.sections[..]
             && next <= position
         {
-            self.segments.remove(0);
+            self.sections.remove(0);
         }
-        // A last segment that is full is the last all the same, until there is another.
-        let begin = self.segments[0];
+        // A last section that is full is the last all the same, until there is another.
+        let begin = self.sections[0];
         self.bytes.drain(..(begin - self.begin) as usize);
         self.begin = begin;
     }
@@ -92,24 +92,24 @@ fn length(random: &mut Random) -> usize {
     }
 }
 
-/// Seeded steps on a log of small segments: each does what the model does, at once, after it was opened again,
+/// Seeded steps on a log of small sections: each does what the model does, at once, after it was opened again,
 /// and for who reads files.
 #[test]
 fn a_log_does_what_a_vector_does() {
-    for (seed, segment) in [(1, 1), (2, 100), (3, 4096), (4, 10_000), (5, 1 << 20), (6, 5000)] {
+    for (seed, section) in [(1, 1), (2, 100), (3, 4096), (4, 10_000), (5, 1 << 20), (6, 5000)] {
         let pool = TestPool::new(128 << 20);
         let mut random = Random::new(seed);
-        let mut log = open(&pool, segment);
+        let mut log = open(&pool, section);
         let other = pool.session();
         let mut model = Model {
             begin: 0,
             bytes: Vec::new(),
-            segments: vec![0],
-            limit: segment,
+            sections: vec![0],
+            limit: section,
         };
         let mut followed = 0;
         for step in 0..250 {
-            let of = format!("seed {seed}, segments of {segment}, step {step}");
+            let of = format!("seed {seed}, sections of {section}, step {step}");
             match random.below(20) {
                 0..9 => {
                     let length = length(&mut random);
@@ -192,7 +192,7 @@ fn sessions_take_turns() {
             assert!(as_files(&files, "log") == (0, bytes.clone()), "round {round}");
         }
     }
-    // One cuts; the other knew segments that are gone, and may read them until it looks for others.
+    // One cuts; the other knew sections that are gone, and may read them until it looks for others.
     logs[0].cut(bytes.len() as u64).expect("cut");
     let begin = logs[0].begin().expect("begin");
     assert!(begin > 0);
@@ -220,6 +220,83 @@ fn others_follow_the_files() {
     assert_eq!(files.get("log/.limit").expect("the limit"), b"1048576");
 }
 
+/// A follower that sleeps is woken, and does not find a record when it happens to look.
+#[test]
+fn a_follower_is_woken() {
+    let pool = TestPool::new(64 << 20);
+    let log = open(&pool, 500);
+    const RECORDS: usize = 41;
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let log = &log;
+        scope.spawn(move || {
+            let mut follower = log.follow(0).expect("a follower");
+            for _ in 0..RECORDS {
+                let read = follower.next(&mut [0; 64], Duration::from_secs(10));
+                assert_eq!(read.expect("next"), 64);
+                tell.send(Instant::now()).expect("the writer");
+            }
+        });
+        let mut late: Vec<Duration> = (0..RECORDS)
+            .map(|_| {
+                // Longer than it looks again and again, and at no interval of its own.
+                std::thread::sleep(Duration::from_micros(7_300));
+                let begun = Instant::now();
+                log.append(&[1; 64]).expect("append");
+                told.recv().expect("the follower") - begun
+            })
+            .collect();
+        late.sort();
+        let middle = late[RECORDS / 2];
+        assert!(middle < Duration::from_micros(1500), "{middle:?}: {late:?}");
+    });
+}
+
+/// Records that are enqueued stand in that order, with what other threads append between them, and are there when one of
+/// them is committed, or the log is closed.
+#[test]
+fn what_is_enqueued_is_committed_in_order() {
+    let pool = TestPool::new(128 << 20);
+    let log = open(&pool, 50_000);
+    const EACH: u32 = 3000;
+    std::thread::scope(|scope| {
+        for thread in 0..3u32 {
+            let log = &log;
+            scope.spawn(move || {
+                let mut before = None;
+                for first in (0..EACH).step_by(10) {
+                    let mut enqueued = Vec::new();
+                    for count in first..first + 10 {
+                        let record = (u64::from(thread) << 32 | u64::from(count)).to_le_bytes();
+                        enqueued.push((record, log.enqueue(&record).expect("enqueue")));
+                    }
+                    let (_, last) = &enqueued[9];
+                    log.commit(last).expect("commit");
+                    for (record, one) in &enqueued {
+                        let position = log.commit(one).expect("it is");
+                        assert!(before < Some(position), "the order of thread {thread}");
+                        before = Some(position);
+                        let mut read = [0; 8];
+                        assert_eq!(log.read_at(position, &mut read).expect("read"), 8);
+                        assert_eq!(read, *record);
+                    }
+                }
+            });
+        }
+    });
+    let end = log.end().expect("end");
+    assert_eq!(end, u64::from(3 * EACH) * 8);
+    let one = log.enqueue(b"of the end").expect("enqueue");
+    let other = Log::open(options(&pool, 10), "other").expect("another log");
+    assert_eq!(other.commit(&one).expect_err("it is not there").errno(), Errno::STALE);
+    assert_eq!(log.end().expect("end"), end, "nobody has committed it");
+    log.close().expect("close");
+    let log = open(&pool, 10);
+    let mut read = [0; 10];
+    assert_eq!(log.read_at(end, &mut read).expect("read"), 10);
+    assert_eq!(&read, b"of the end");
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let pool = TestPool::new(64 << 20);
@@ -231,6 +308,8 @@ fn what_makes_no_sense_is_refused() {
     let table: Vec<(&str, Result<(), Error>, Errno)> = vec![
         ("no bytes", append(b""), Errno::INVAL),
         ("too many", append(&long), Errno::MSGSIZE),
+        ("enqueue nothing", log.enqueue(b"").map(|_| ()), Errno::INVAL),
+        ("enqueue too much", log.enqueue(&long).map(|_| ()), Errno::MSGSIZE),
         ("no records", log.append_all(&[]).map(|_| ()), Errno::INVAL),
         ("empty records", log.append_all(&[b"", b""]).map(|_| ()), Errno::INVAL),
         ("too many together", log.append_all(&records).map(|_| ()), Errno::MSGSIZE),
@@ -281,10 +360,10 @@ fn what_makes_no_sense_is_refused() {
         ("a limit that is none", make("bad"), Errno::BADMSG),
         ("a limit of nothing", make("zero"), Errno::BADMSG),
         ("a limit too long", make("long"), Errno::BADMSG),
-        ("segments without a limit", make("without"), Errno::BADMSG),
-        ("a link as a segment", make("link"), Errno::BADMSG),
+        ("sections without a limit", make("without"), Errno::BADMSG),
+        ("a link as a section", make("link"), Errno::BADMSG),
         (
-            "segments of no bytes",
+            "sections of no bytes",
             Log::open(options(&pool, 0), "new").map(|_| ()),
             Errno::INVAL,
         ),
@@ -306,10 +385,12 @@ fn what_others_do_to_the_files_is_told() {
     let files = pool.session();
     let filled = |name: &str| {
         let log = Log::open(options(&pool, 100), name).expect("a log");
-        (0..10).for_each(|at| drop(log.append(&[at; 60]).expect("append")));
+        for at in 0..10 {
+            log.append(&[at; 60]).expect("append");
+        }
         log
     };
-    // A segment in the middle goes.
+    // A section in the middle goes.
     let log = filled("hole");
     files.unlink(At::Root, b"hole/00000000000000000120", 0).expect("unlink");
     let mut buffer = [0; 600];
@@ -317,7 +398,7 @@ fn what_others_do_to_the_files_is_told() {
     let failed = log.read_at(0, &mut buffer).expect_err("bytes are missing");
     assert_eq!(failed.errno(), Errno::BADMSG, "{failed}");
     assert_eq!(log.append(b"goes on").expect("append"), 600);
-    // A segment is cut short.
+    // A section is cut short.
     let log = filled("short");
     files.truncate(At::Root, b"short/00000000000000000120", 50).expect("truncate");
     let failed = log.read_at(0, &mut buffer).expect_err("bytes are missing");

@@ -25,12 +25,12 @@ fn main() -> ExitCode {
     ])
 }
 
-const SEGMENT: u64 = 100_000;
+const SECTION: u64 = 100_000;
 
 fn open(pool: &Path, group: &str) -> Log {
     let options = Options {
         make: true,
-        segment: SEGMENT,
+        section: SECTION,
         group: group.to_owned(),
         ..Options::new(pool)
     };
@@ -132,7 +132,7 @@ fn whole(pool: &Path) -> Vec<u8> {
     let files = connect(pool);
     let names = files.names("log").expect("names").into_iter();
     let names = names.filter(|name| name != ".limit");
-    let all = names.flat_map(|name| files.get(&format!("log/{name}")).expect("a segment"));
+    let all = names.flat_map(|name| files.get(&format!("log/{name}")).expect("a section"));
     assert!(all.collect::<Vec<u8>>() == bytes, "the files are another stream");
     bytes
 }

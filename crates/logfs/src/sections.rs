@@ -1,12 +1,12 @@
-//! The segments of a log: files of its directory, named by the position of their first byte.
+//! The sections of a log: files of its directory, named by the position of their first byte.
 //!
 //! # Invariants
-//! * A segment that has as many bytes as the log's limit never changes again ([`append`](crate::append)); the next one
+//! * A section that has as many bytes as the log's limit never changes again ([`append`](crate::append)); the next one
 //!   begins where it ends. So who makes that needs no lock of the one before, and two who do make the same one.
 //! * The limit is the log's, and not that of who has it open: it stands in the file [`LIMIT`], which is made with the first
-//!   segment, by one store.
-//! * The last segment is never cut off: it says where the log ends.
-//! * What is remembered of segments counts until it is found to be wrong (ESTALE); then names are looked up again.
+//!   section, by one store.
+//! * The last section is never cut off: it says where the log ends.
+//! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again.
 
 use crate::Error;
 use arck_libfs_kit::engine::{Attempt, Context, Engine, Need, Way};
@@ -18,25 +18,25 @@ use arck_libfs_kit::views::{Directory, File};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// Digits of a segment's name: those of the largest position.
+/// Digits of a section's name: those of the largest position.
 const DIGITS: usize = 20;
 
-/// The file that says how long segments become, in decimal. A shell's `*` leaves it out.
+/// The file that says how long sections become, in decimal. A shell's `*` leaves it out.
 const LIMIT: &[u8] = b".limit";
 
-/// Segments that are cut off by one store at most.
+/// Sections that are cut off by one store at most.
 const CUT_TOGETHER: usize = 64;
 
-/// A segment, as it was found.
+/// A section, as it was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
+pub struct Section {
     /// The position of its first byte.
     pub begin: u64,
     /// Inode number and generation.
     pub file: (u32, u32),
 }
 
-/// The name of the segment that begins at a position.
+/// The name of the section that begins at a position.
 pub fn name_of(begin: u64) -> [u8; DIGITS] {
     let mut name = [b'0'; DIGITS];
     let mut rest = begin;
@@ -47,7 +47,7 @@ pub fn name_of(begin: u64) -> [u8; DIGITS] {
     name
 }
 
-/// Where the segment of a name begins, if it is that of one.
+/// Where the section of a name begins, if it is that of one.
 pub fn begin_of(name: &[u8]) -> Option<u64> {
     if name.len() != DIGITS || !name.iter().all(u8::is_ascii_digit) {
         return None;
@@ -55,23 +55,23 @@ pub fn begin_of(name: &[u8]) -> Option<u64> {
     std::str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// What is remembered of segments, by where they begin.
+/// What is remembered of sections, by where they begin.
 #[derive(Default)]
 pub struct Known(BTreeMap<u64, (u32, u32)>);
 
 impl Known {
     /// The one in which a position lies, if it is the log's: the last that does not begin behind it.
-    pub fn with(&self, position: u64) -> Option<Segment> {
+    pub fn with(&self, position: u64) -> Option<Section> {
         let (&begin, &file) = self.0.range(..=position).next_back()?;
-        Some(Segment { begin, file })
+        Some(Section { begin, file })
     }
 
-    pub fn note(&mut self, segment: Segment) {
-        self.0.insert(segment.begin, segment.file);
+    pub fn note(&mut self, section: Section) {
+        self.0.insert(section.begin, section.file);
     }
 
     /// All that there are by now.
-    pub fn replace(&mut self, all: &[Segment]) {
+    pub fn replace(&mut self, all: &[Section]) {
         self.0 = all.iter().map(|one| (one.begin, one.file)).collect();
     }
 }
@@ -82,7 +82,7 @@ pub struct InDirectory<'e> {
     pub engine: Engine<'e>,
     /// Number and generation.
     pub directory: (u32, u32),
-    /// What a new segment is like.
+    /// What a new section is like.
     pub create: Creation<'static>,
 }
 
@@ -92,8 +92,8 @@ impl InDirectory<'_> {
         Ok(Directory::of(context.view(number, generation)?)?)
     }
 
-    /// All segments, ascending. ENOENT: the directory is gone. EBADMSG: a name of a segment leads to no file.
-    pub fn list(&self) -> Result<Vec<Segment>, Errno> {
+    /// All sections, ascending. ENOENT: the directory is gone. EBADMSG: a name of a section leads to no file.
+    pub fn list(&self) -> Result<Vec<Section>, Errno> {
         self.engine.run(Way::Names, |context| {
             let directory = self.directory(context)?;
             let mut begins = Vec::new();
@@ -115,8 +115,8 @@ impl InDirectory<'_> {
         })
     }
 
-    /// The segment that begins at a position, if there is one.
-    pub fn find(&self, begin: u64) -> Result<Option<Segment>, Errno> {
+    /// The section that begins at a position, if there is one.
+    pub fn find(&self, begin: u64) -> Result<Option<Section>, Errno> {
         self.engine.run(Way::Names, |context| {
             let directory = self.directory(context)?;
             self.look_up(context, directory, begin)
@@ -128,7 +128,7 @@ impl InDirectory<'_> {
         context: &Context<'_>,
         directory: Directory,
         begin: u64,
-    ) -> Attempt<Option<Segment>> {
+    ) -> Attempt<Option<Section>> {
         let name = name_of(begin);
         let Some(found) = context.dentry(directory, &name)? else {
             return Ok(None);
@@ -139,11 +139,11 @@ impl InDirectory<'_> {
         // Which shows the controller the way, by which it judges whether this session may read it.
         let file = File::of(context.view_of(directory, &name, found)?)?;
         let file = (file.number(), file.generation());
-        Ok(Some(Segment { begin, file }))
+        Ok(Some(Section { begin, file }))
     }
 
-    /// The segment that begins at a position, made if there is none.
-    pub fn find_or_make(&self, begin: u64) -> Result<Segment, Errno> {
+    /// The section that begins at a position, made if there is none.
+    pub fn find_or_make(&self, begin: u64) -> Result<Section, Errno> {
         loop {
             if let Some(found) = self.find(begin)? {
                 return Ok(found);
@@ -204,25 +204,25 @@ impl InDirectory<'_> {
                 return match text.parse() {
                     Ok(limit) if limit > 0 => Ok(limit),
                     _ => Err(Error::Malformed(format!(
-                        "`.limit` says {text:?}, and not how many bytes a segment has"
+                        "`.limit` says {text:?}, and not how many bytes a section has"
                     ))),
                 };
             }
             let limit = make.ok_or(Errno::NOENT)?;
-            // Where somebody has taken the limit away, the last segment stays the last.
+            // Where somebody has taken the limit away, the last section stays the last.
             let last = self.list()?.last().map(|last| last.begin);
             match last {
                 None => self.make(&name_of(0), Some(&limit.to_string()))?,
                 Some(_) => {
-                    return Err(Error::Malformed("there are segments and no `.limit`".into()));
+                    return Err(Error::Malformed("there are sections and no `.limit`".into()));
                 }
             }
         }
     }
 
-    /// Takes segments away, a few by each store, the first of the log first.
-    pub fn remove(&self, segments: &[Segment]) -> Result<(), Errno> {
-        for some in segments.chunks(CUT_TOGETHER) {
+    /// Takes sections away, a few by each store, the first of the log first.
+    pub fn remove(&self, sections: &[Section]) -> Result<(), Errno> {
+        for some in sections.chunks(CUT_TOGETHER) {
             let names: Vec<_> = some.iter().map(|one| name_of(one.begin)).collect();
             let mut none: Vec<Option<Successor>> = some.iter().map(|_| None).collect();
             self.engine.run(Way::Names, |context| {
@@ -273,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn a_position_lies_in_the_last_segment_that_does_not_begin_behind_it() {
+    fn a_position_lies_in_the_last_section_that_does_not_begin_behind_it() {
         let mut known = Known::default();
         assert_eq!(known.with(5), None);
         for (at, begin) in [10, 20, 35].into_iter().enumerate() {
             let file = (at as u32 + 1, 0);
-            known.note(Segment { begin, file });
+            known.note(Section { begin, file });
         }
         for (position, begin) in [
             (9, None),
