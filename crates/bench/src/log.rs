@@ -47,6 +47,12 @@ pub struct LogArguments {
         value_parser = clap::value_parser!(u64).range(1..=64))]
     writers: Vec<u64>,
 
+    /// Records of all writers in a round: so many that threads which have to
+    /// take turns do so often
+    #[arg(long, value_name = "N", default_value_t = 160_000,
+        value_parser = clap::value_parser!(u64).range(1_000..))]
+    records: u64,
+
     #[command(flatten)]
     output: Output,
 }
@@ -95,12 +101,10 @@ struct Told {
 
 const POOL_SIZE: u64 = 2 << 30;
 const BYTES: [usize; 3] = [64, 256, 4096];
-/// Records of all writers in a round: so many that threads which have to take turns do so often, and no more bytes than
-/// these.
-const RECORDS: u64 = 160_000;
+/// No more bytes than these are appended in a round.
 const BYTES_MOST: u64 = 256 << 20;
-/// Records that a follower sees.
-const FOLLOWED: u64 = 4_000;
+/// A follower sees one in so many of them.
+const FOLLOWED: u64 = 40;
 /// Microseconds between two of them.
 const PAUSES: [u64; 2] = [50, 500];
 const SIDES: usize = 3;
@@ -183,6 +187,7 @@ pub fn main(arguments: &LogArguments) -> Outcome<()> {
         .args(["--task", "log"])
         .args(["--rounds", &arguments.rounds.to_string()])
         .args(["--filter", &writers.collect::<Vec<_>>().join(",")])
+        .args(["--records", &arguments.records.to_string()])
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("starting a worker: {error}"))?;
@@ -217,7 +222,10 @@ impl Report for Told {
             text,
             "| writers | together | bytes | tmpfs | ArckFS | log | tmpfs / log | ArckFS / log |"
         )?;
-        writeln!(text, "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")?;
+        writeln!(
+            text,
+            "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+        )?;
         for row in &self.measured.rows {
             writeln!(
                 text,
@@ -236,7 +244,10 @@ impl Report for Told {
             text,
             "\nFrom before an append until a follower has the record, microseconds:\n"
         )?;
-        writeln!(text, "| follower | a record every | median | 99 % | longest |")?;
+        writeln!(
+            text,
+            "| follower | a record every | median | 99 % | longest |"
+        )?;
         writeln!(text, "| --- | ---: | ---: | ---: | ---: |")?;
         for one in &self.measured.followed {
             let Latencies {
@@ -260,7 +271,12 @@ impl Report for Told {
 }
 
 /// In the worker.
-pub fn measure(pool: &Path, tmpfs: &Path, writers: &str, rounds: usize) -> Outcome<Measured> {
+pub fn measure(
+    (pool, tmpfs): (&Path, &Path),
+    writers: &str,
+    records: u64,
+    rounds: usize,
+) -> Outcome<Measured> {
     let writers = writers.split(',').map(str::parse::<u64>);
     let writers = writers.collect::<Result<Vec<_>, _>>();
     let writers = writers.map_err(|error| format!("writers: {error}"))?;
@@ -290,7 +306,7 @@ pub fn measure(pool: &Path, tmpfs: &Path, writers: &str, rounds: usize) -> Outco
         let files = &files;
         let sides: [&dyn Appending; SIDES] =
             [&OnTmpfs { path, file }, &OnArckFs { files, handle }, &log];
-        rows(&sides, &writers, rounds)?
+        rows(&sides, &writers, records, rounds)?
     };
     let log = open("followed", "followed")?;
     let (member, other) = (open("followed", "followed")?, open("", "followed")?);
@@ -304,23 +320,31 @@ pub fn measure(pool: &Path, tmpfs: &Path, writers: &str, rounds: usize) -> Outco
             followed.push(Followed {
                 follower: name.to_owned(),
                 pause,
-                latencies: follow(&log, follower, Duration::from_micros(pause))?,
+                latencies: follow(&log, follower, pause, records / FOLLOWED)?,
             });
         }
     }
     Ok(Measured { rows, followed })
 }
 
-fn rows(sides: &[&dyn Appending; SIDES], writers: &[u64], rounds: usize) -> Outcome<Vec<Row>> {
+fn rows(
+    sides: &[&dyn Appending; SIDES],
+    writers: &[u64],
+    records: u64,
+    rounds: usize,
+) -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
     for &writers in writers {
-        let each = TOGETHER.iter().flat_map(|&one| BYTES.map(|bytes| (one, bytes)));
+        let each = TOGETHER
+            .iter()
+            .flat_map(|&one| BYTES.map(|bytes| (one, bytes)));
         for (together, bytes) in each {
+            let turns = records.min(BYTES_MOST / bytes as u64) / writers / together;
             let mut times = [const { Vec::new() }; SIDES];
             for round in 0..=rounds {
                 for turn in 0..SIDES {
                     let side = (round + turn) % SIDES;
-                    let time = one_round(sides[side], writers, together, bytes)?;
+                    let time = one_round(sides[side], writers, (turns, together), bytes)?;
                     // The first is to warm up.
                     if round > 0 {
                         times[side].push(time);
@@ -345,19 +369,14 @@ fn rows(sides: &[&dyn Appending; SIDES], writers: &[u64], rounds: usize) -> Outc
     Ok(rows)
 }
 
-fn records(bytes: usize) -> u64 {
-    RECORDS.min(BYTES_MOST / bytes as u64)
-}
-
-/// Nanoseconds a record.
+/// Nanoseconds a record. Each writer has so many turns of so many records.
 fn one_round(
     side: &dyn Appending,
     writers: u64,
-    together: u64,
+    (turns, together): (u64, u64),
     bytes: usize,
 ) -> Outcome<f64> {
     side.begin()?;
-    let turns = records(bytes) / writers / together;
     let arrived = AtomicU64::new(0);
     let one = |writer: u64| -> Outcome<(Instant, Instant)> {
         let record = vec![writer as u8 + 1; bytes];
@@ -393,8 +412,8 @@ fn one_round(
     }
 }
 
-/// How long it takes until a follower has records, of which one comes every `pause`.
-fn follow(log: &Log, by: &Log, pause: Duration) -> Outcome<Latencies> {
+/// How long it takes until a follower has `count` records, of which one comes every `pause` microseconds.
+fn follow(log: &Log, by: &Log, pause: u64, count: u64) -> Outcome<Latencies> {
     const RECORD: usize = 64;
     let failed = |error: arck_logfs::Error| error.to_string();
     let begin = log.end().map_err(failed)?;
@@ -403,18 +422,20 @@ fn follow(log: &Log, by: &Log, pause: Duration) -> Outcome<Latencies> {
             let mut follower = by.follow(begin).map_err(failed)?;
             let mut watch = Stopwatch::new()?;
             let mut record = [0; RECORD];
-            for _ in 0..FOLLOWED {
+            for _ in 0..count {
                 let read = follower.next(&mut record, Duration::from_secs(10));
                 let now = monotonic();
                 match (read.map_err(failed)?, record.first_chunk()) {
-                    (RECORD, Some(sent)) => watch.add(now.saturating_sub(u64::from_le_bytes(*sent))),
+                    (RECORD, Some(sent)) => {
+                        watch.add(now.saturating_sub(u64::from_le_bytes(*sent)))
+                    }
                     (read, _) => return Err(format!("{read} bytes of a record")),
                 }
             }
             Ok(watch.latencies())
         });
-        for _ in 0..FOLLOWED {
-            std::thread::sleep(pause);
+        for _ in 0..count {
+            std::thread::sleep(Duration::from_micros(pause));
             let mut record = [1; RECORD];
             record[..8].copy_from_slice(&monotonic().to_le_bytes());
             log.append(&record).map_err(failed)?;

@@ -57,6 +57,8 @@ pub struct WorkerArguments {
     threads: u64,
     #[arg(long, default_value_t = 1)]
     mean: u64,
+    #[arg(long, default_value_t = 1_000)]
+    records: u64,
     /// The trust group to be one of.
     #[arg(long, default_value = "")]
     group: String,
@@ -92,8 +94,9 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     }
     if arguments.task == Task::Log {
         let writers = arguments.filter.as_deref().unwrap_or_default();
-        let (pool, tmpfs) = (&arguments.pool, &arguments.tmpfs);
-        let measured = crate::log::measure(pool, tmpfs, writers, arguments.rounds)?;
+        let places = (&*arguments.pool, &*arguments.tmpfs);
+        let (records, rounds) = (arguments.records, arguments.rounds);
+        let measured = crate::log::measure(places, writers, records, rounds)?;
         return print(&measured);
     }
     if arguments.task == Task::Make {

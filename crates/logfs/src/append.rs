@@ -304,7 +304,10 @@ impl<'c, 'a> Filling<'c, 'a> {
 
     /// The fresh pages are the section's, which had `size` bytes.
     fn are_published(&mut self, size: u64) {
-        let more = self.fresh.iter().filter(|(page, _)| *page >= pages_of(size));
+        let more = self
+            .fresh
+            .iter()
+            .filter(|(page, _)| *page >= pages_of(size));
         self.file.part().has_more_pages(more.count() as u64);
         self.fresh.clear();
     }

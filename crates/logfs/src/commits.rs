@@ -26,13 +26,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// So often is looked, before a thread that waits lets others run, and so often does it that before it sleeps.
-const SPINS: u32 = 300;
-const YIELDS: u32 = 30;
+const SPINS: u32 = 100;
+const YIELDS: u32 = 500;
 /// So many looks there are between two at whether somebody leads; a batch that nobody does is led by one of those who
 /// wait for it.
 const LONELY: u32 = 16;
-/// So many looks a leader waits for company, where it had some in the commit before.
-const COMPANY: u32 = 12;
 /// Batches that are kept to be used again.
 const SPARE: usize = 16;
 /// So long a sleeper sleeps before it looks for itself.
@@ -153,10 +151,6 @@ pub struct Commits {
     queue: Mutex<Queue>,
     /// As in the queue, for who only looks.
     is_led: Apart<AtomicBool>,
-    /// Whether anything waits to be led.
-    gathers: Apart<AtomicBool>,
-    /// Whether the last commit had records of several threads.
-    had_company: Apart<AtomicBool>,
 }
 
 /// A batch that is being led, or nothing but what the leader brings. Dropped, it has failed.
@@ -183,7 +177,6 @@ impl Commits {
         length: usize,
         mut commit: impl FnMut(&[&[u8]]) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
-        self.wait_for_company();
         loop {
             let mut queue = self.lock();
             let has_room = queue.bytes.len() + length <= RECORD_MAX;
@@ -263,10 +256,7 @@ impl Commits {
         }
         let batch = match &queue.batch {
             Some(batch) => batch.clone(),
-            None => {
-                self.gathers.0.store(true, Ordering::Relaxed);
-                queue.begin_batch()
-            }
+            None => queue.begin_batch(),
         };
         let offset = queue.bytes.len() as u64;
         parts
@@ -275,33 +265,12 @@ impl Commits {
         Some(Left { batch, offset })
     }
 
-    /// Where threads have been appending together, the others are about to bring their next record.
-    #[inline]
-    fn wait_for_company(&self) {
-        let mut looks = 0;
-        while looks < COMPANY
-            && self.had_company.0.load(Ordering::Relaxed)
-            && !self.is_led.0.load(Ordering::Relaxed)
-            && !self.gathers.0.load(Ordering::Relaxed)
-        {
-            std::hint::spin_loop();
-            looks += 1;
-        }
-    }
-
     /// Begins to lead, with what waits. Under the queue's lock, while nobody does.
     #[inline]
     fn lead<'c>(&'c self, queue: &mut Queue) -> Leading<'c> {
         queue.is_led = true;
         self.is_led.0.store(true, Ordering::Relaxed);
         let batch = queue.batch.take();
-        let has_company = batch.is_some();
-        if has_company {
-            self.gathers.0.store(false, Ordering::Relaxed);
-        }
-        if self.had_company.0.load(Ordering::Relaxed) != has_company {
-            self.had_company.0.store(has_company, Ordering::Relaxed);
-        }
         let bytes = match &batch {
             Some(batch) => {
                 // Others of it may sleep meanwhile.
@@ -348,7 +317,10 @@ impl Commits {
     /// Leads a batch that still waits, if nobody leads.
     fn lead_if_waiting(&self, batch: &Arc<Batch>) -> Option<Leading<'_>> {
         let mut queue = self.lock();
-        let is_waiting = queue.batch.as_ref().is_some_and(|one| Arc::ptr_eq(one, batch));
+        let is_waiting = queue
+            .batch
+            .as_ref()
+            .is_some_and(|one| Arc::ptr_eq(one, batch));
         (is_waiting && !queue.is_led).then(|| self.lead(&mut queue))
     }
 
@@ -506,7 +478,10 @@ mod tests {
             if threads == 1 {
                 assert_eq!(made, count);
             } else if !pause.is_zero() {
-                assert!(made < threads * count / 2, "{made} commits: nothing is grouped");
+                assert!(
+                    made < threads * count / 2,
+                    "{made} commits: nothing is grouped"
+                );
             }
         }
     }

@@ -27,7 +27,7 @@
 //!
 //! What makes it fast (the ideas are those of databases' write-ahead logs, with flat combining):
 //!
-//! * [`commits`](self#modules): threads that append at the same time are committed together, by one of them;
+//! * `commits`: threads that append at the same time are committed together, by one of them;
 //! * a commit is bytes, a fence, one store of the size, a fence: there are no descriptors, offsets or maps on the way;
 //! * a follower in the same session looks at the size in shared memory, and sleeps on a word there: no message. One in another
 //!   session causes one recall for each batch that it reads.
@@ -50,9 +50,12 @@
 //! sections. `commits`: group commit. `reading`, `follower`.
 //!
 //! # Locks, in this order
-//! 1. The lead of the [commits](self#modules), of a process: who appends. 2. `current`: the section that is appended to, of a process; for a copy.
-//! 3. `known`: sections that were found, of a process; for a look. 4. The kit's: a section's inode (its bytes and size, in all
-//! processes of a group), the directory's (names). None of 1 to 3 is taken under one of the kit's, and nobody waits for a message under 2 or 3.
+//! * The lead of the `commits`, of a process: who appends.
+//! * `current`, the section that is appended to, of a process: for a copy.
+//! * `known`, sections that were found, of a process: for a look.
+//! * The kit's: a section's inode (its bytes and size, in all processes of a group), the directory's (names).
+//!
+//! None of the first three is taken under one of the kit's, and nobody waits for a message under the second or third.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/log.md")]
@@ -315,9 +318,9 @@ impl Here {
         let engine = self.engine();
         for _ in 0..TURNS {
             let section = *lock(&self.current);
-            let next = match engine.run_local(|context| {
-                append::append(context, section.file, self.limit, parts)
-            }) {
+            let next = match engine
+                .run_local(|context| append::append(context, section.file, self.limit, parts))
+            {
                 Ok(Appended::At(within)) => {
                     self.make_durable(section)?;
                     if let Some(bell) = self.bell {

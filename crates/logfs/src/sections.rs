@@ -214,7 +214,9 @@ impl InDirectory<'_> {
             match last {
                 None => self.make(&name_of(0), Some(&limit.to_string()))?,
                 Some(_) => {
-                    return Err(Error::Malformed("there are sections and no `.limit`".into()));
+                    return Err(Error::Malformed(
+                        "there are sections and no `.limit`".into(),
+                    ));
                 }
             }
         }

@@ -38,11 +38,19 @@ fn all(log: &Log) -> (u64, Vec<u8>) {
 fn as_files(files: &FileSystem, directory: &str) -> (u64, Vec<u8>) {
     let names = files.names(directory).expect("names");
     let names: Vec<_> = names.iter().filter(|name| *name != ".limit").collect();
-    let begin = names.first().expect("a section").parse().expect("a position");
+    let begin = names
+        .first()
+        .expect("a section")
+        .parse()
+        .expect("a position");
     let mut bytes = Vec::new();
     for name in names {
         assert_eq!(name.parse(), Ok(begin + bytes.len() as u64), "{name}");
-        bytes.extend(files.get(&format!("{directory}/{name}")).expect("a section"));
+        bytes.extend(
+            files
+                .get(&format!("{directory}/{name}"))
+                .expect("a section"),
+        );
     }
     (begin, bytes)
 }
@@ -96,7 +104,14 @@ fn length(random: &mut Random) -> usize {
 /// and for who reads files.
 #[test]
 fn a_log_does_what_a_vector_does() {
-    for (seed, section) in [(1, 1), (2, 100), (3, 4096), (4, 10_000), (5, 1 << 20), (6, 5000)] {
+    for (seed, section) in [
+        (1, 1),
+        (2, 100),
+        (3, 4096),
+        (4, 10_000),
+        (5, 1 << 20),
+        (6, 5000),
+    ] {
         let pool = TestPool::new(128 << 20);
         let mut random = Random::new(seed);
         let mut log = open(&pool, section);
@@ -114,7 +129,11 @@ fn a_log_does_what_a_vector_does() {
                 0..9 => {
                     let length = length(&mut random);
                     let record = random.bytes(length);
-                    assert_eq!(log.append(&record).expect(&of), model.append(&record), "{of}");
+                    assert_eq!(
+                        log.append(&record).expect(&of),
+                        model.append(&record),
+                        "{of}"
+                    );
                 }
                 9..11 => {
                     let records: Vec<_> = (0..1 + random.below(5))
@@ -155,9 +174,16 @@ fn a_log_does_what_a_vector_does() {
                         assert!(buffer[..read] == model.bytes[at..][..read], "{of}");
                         followed += read as u64;
                     }
-                    assert_eq!((followed, follower.position()), (model.end(), followed), "{of}");
+                    assert_eq!(
+                        (followed, follower.position()),
+                        (model.end(), followed),
+                        "{of}"
+                    );
                 }
-                17 => assert!(as_files(&other, "log") == (model.begin, model.bytes.clone()), "{of}"),
+                17 => assert!(
+                    as_files(&other, "log") == (model.begin, model.bytes.clone()),
+                    "{of}"
+                ),
                 18 => {
                     log.close().expect(&of);
                     // Whoever opens it again has another limit in mind, which counts for nothing.
@@ -166,9 +192,15 @@ fn a_log_does_what_a_vector_does() {
                 _ => assert_eq!(log.end().expect(&of), model.end(), "{of}"),
             }
         }
-        assert!(all(&log) == (model.begin, model.bytes.clone()), "seed {seed}");
+        assert!(
+            all(&log) == (model.begin, model.bytes.clone()),
+            "seed {seed}"
+        );
         drop(log);
-        assert!(as_files(&other, "log") == (model.begin, model.bytes), "seed {seed}");
+        assert!(
+            as_files(&other, "log") == (model.begin, model.bytes),
+            "seed {seed}"
+        );
         assert_eq!(pool.violations(), "");
     }
 }
@@ -185,11 +217,21 @@ fn sessions_take_turns() {
         let log = random.pick(&logs);
         let length = 1 + random.below(900) as usize;
         let record = random.bytes(length);
-        assert_eq!(log.append(&record).expect("append"), bytes.len() as u64, "round {round}");
+        assert_eq!(
+            log.append(&record).expect("append"),
+            bytes.len() as u64,
+            "round {round}"
+        );
         bytes.extend(record);
         if random.percent(20) {
-            assert!(all(random.pick(&logs)) == (0, bytes.clone()), "round {round}");
-            assert!(as_files(&files, "log") == (0, bytes.clone()), "round {round}");
+            assert!(
+                all(random.pick(&logs)) == (0, bytes.clone()),
+                "round {round}"
+            );
+            assert!(
+                as_files(&files, "log") == (0, bytes.clone()),
+                "round {round}"
+            );
         }
     }
     // One cuts; the other knew sections that are gone, and may read them until it looks for others.
@@ -198,8 +240,14 @@ fn sessions_take_turns() {
     assert!(begin > 0);
     assert_eq!(logs[1].begin().expect("begin"), begin);
     let cut = logs[1].read_at(0, &mut [0; 10]).expect_err("it is cut off");
-    assert!(matches!(cut, Error::Cut { position: 0, begin: b } if b == begin), "{cut}");
-    assert_eq!(logs[1].append(b"after").expect("append"), bytes.len() as u64);
+    assert!(
+        matches!(cut, Error::Cut { position: 0, begin: b } if b == begin),
+        "{cut}"
+    );
+    assert_eq!(
+        logs[1].append(b"after").expect("append"),
+        bytes.len() as u64
+    );
 }
 
 /// Programs see files that grow.
@@ -213,7 +261,8 @@ fn others_follow_the_files() {
     let mut buffer = [0; 100];
     assert_eq!(files.read(tail, &mut buffer, None), Ok(4));
     for count in 0..20u32 {
-        log.append(format!("line {count}\n").as_bytes()).expect("append");
+        log.append(format!("line {count}\n").as_bytes())
+            .expect("append");
         let read = files.read(tail, &mut buffer, None).expect("read");
         assert_eq!(buffer[..read], *format!("line {count}\n").as_bytes());
     }
@@ -288,7 +337,10 @@ fn what_is_enqueued_is_committed_in_order() {
     assert_eq!(end, u64::from(3 * EACH) * 8);
     let one = log.enqueue(b"of the end").expect("enqueue");
     let other = Log::open(options(&pool, 10), "other").expect("another log");
-    assert_eq!(other.commit(&one).expect_err("it is not there").errno(), Errno::STALE);
+    assert_eq!(
+        other.commit(&one).expect_err("it is not there").errno(),
+        Errno::STALE
+    );
     assert_eq!(log.end().expect("end"), end, "nobody has committed it");
     log.close().expect("close");
     let log = open(&pool, 10);
@@ -308,18 +360,48 @@ fn what_makes_no_sense_is_refused() {
     let table: Vec<(&str, Result<(), Error>, Errno)> = vec![
         ("no bytes", append(b""), Errno::INVAL),
         ("too many", append(&long), Errno::MSGSIZE),
-        ("enqueue nothing", log.enqueue(b"").map(|_| ()), Errno::INVAL),
-        ("enqueue too much", log.enqueue(&long).map(|_| ()), Errno::MSGSIZE),
+        (
+            "enqueue nothing",
+            log.enqueue(b"").map(|_| ()),
+            Errno::INVAL,
+        ),
+        (
+            "enqueue too much",
+            log.enqueue(&long).map(|_| ()),
+            Errno::MSGSIZE,
+        ),
         ("no records", log.append_all(&[]).map(|_| ()), Errno::INVAL),
-        ("empty records", log.append_all(&[b"", b""]).map(|_| ()), Errno::INVAL),
-        ("too many together", log.append_all(&records).map(|_| ()), Errno::MSGSIZE),
-        ("read behind the end", log.read_at(1, &mut [0]).map(|_| ()), Errno::INVAL),
-        ("at the largest position", log.read_at(u64::MAX, &mut [0]).map(|_| ()), Errno::INVAL),
-        ("follow behind the end", log.follow(1).map(|_| ()), Errno::INVAL),
+        (
+            "empty records",
+            log.append_all(&[b"", b""]).map(|_| ()),
+            Errno::INVAL,
+        ),
+        (
+            "too many together",
+            log.append_all(&records).map(|_| ()),
+            Errno::MSGSIZE,
+        ),
+        (
+            "read behind the end",
+            log.read_at(1, &mut [0]).map(|_| ()),
+            Errno::INVAL,
+        ),
+        (
+            "at the largest position",
+            log.read_at(u64::MAX, &mut [0]).map(|_| ()),
+            Errno::INVAL,
+        ),
+        (
+            "follow behind the end",
+            log.follow(1).map(|_| ()),
+            Errno::INVAL,
+        ),
         ("cut behind the end", log.cut(1), Errno::INVAL),
         (
             "follow into no buffer",
-            log.follow(0).and_then(|mut one| one.next(&mut [], NONE)).map(|_| ()),
+            log.follow(0)
+                .and_then(|mut one| one.next(&mut [], NONE))
+                .map(|_| ()),
             Errno::INVAL,
         ),
     ];
@@ -333,15 +415,27 @@ fn what_makes_no_sense_is_refused() {
     assert!(all == long[..RECORD_MAX]);
 
     files.put("file", b"").expect("put");
-    files.make_directory(At::Root, b"bad", 0o755).expect("mkdir");
+    files
+        .make_directory(At::Root, b"bad", 0o755)
+        .expect("mkdir");
     files.put("bad/.limit", b"a lot").expect("put");
-    files.make_directory(At::Root, b"zero", 0o755).expect("mkdir");
+    files
+        .make_directory(At::Root, b"zero", 0o755)
+        .expect("mkdir");
     files.put("zero/.limit", b"0").expect("put");
-    files.make_directory(At::Root, b"long", 0o755).expect("mkdir");
+    files
+        .make_directory(At::Root, b"long", 0o755)
+        .expect("mkdir");
     files.put("long/.limit", &[b'1'; 100]).expect("put");
-    files.make_directory(At::Root, b"without", 0o755).expect("mkdir");
-    files.put("without/00000000000000000000", b"x").expect("put");
-    files.make_directory(At::Root, b"link", 0o755).expect("mkdir");
+    files
+        .make_directory(At::Root, b"without", 0o755)
+        .expect("mkdir");
+    files
+        .put("without/00000000000000000000", b"x")
+        .expect("put");
+    files
+        .make_directory(At::Root, b"link", 0o755)
+        .expect("mkdir");
     files.put("link/.limit", b"10").expect("put");
     files
         .symlink(b"../file", At::Root, b"link/00000000000000000000")
@@ -356,7 +450,11 @@ fn what_makes_no_sense_is_refused() {
         ("a directory without a log", find(""), Errno::NOENT),
         ("a file", make("file"), Errno::NOTDIR),
         ("a dot", make("./log"), Errno::INVAL),
-        ("a name too long", make(&"n".repeat(256)), Errno::NAMETOOLONG),
+        (
+            "a name too long",
+            make(&"n".repeat(256)),
+            Errno::NAMETOOLONG,
+        ),
         ("a limit that is none", make("bad"), Errno::BADMSG),
         ("a limit of nothing", make("zero"), Errno::BADMSG),
         ("a limit too long", make("long"), Errno::BADMSG),
@@ -392,7 +490,9 @@ fn what_others_do_to_the_files_is_told() {
     };
     // A section in the middle goes.
     let log = filled("hole");
-    files.unlink(At::Root, b"hole/00000000000000000120", 0).expect("unlink");
+    files
+        .unlink(At::Root, b"hole/00000000000000000120", 0)
+        .expect("unlink");
     let mut buffer = [0; 600];
     log.begin().expect("a look at all names");
     let failed = log.read_at(0, &mut buffer).expect_err("bytes are missing");
@@ -400,22 +500,33 @@ fn what_others_do_to_the_files_is_told() {
     assert_eq!(log.append(b"goes on").expect("append"), 600);
     // A section is cut short.
     let log = filled("short");
-    files.truncate(At::Root, b"short/00000000000000000120", 50).expect("truncate");
+    files
+        .truncate(At::Root, b"short/00000000000000000120", 50)
+        .expect("truncate");
     let failed = log.read_at(0, &mut buffer).expect_err("bytes are missing");
     assert_eq!(failed.errno(), Errno::BADMSG, "{failed}");
     // The last one goes: the log ends before, and goes on from there.
     let log = filled("last");
-    files.unlink(At::Root, b"last/00000000000000000480", 0).expect("unlink");
+    files
+        .unlink(At::Root, b"last/00000000000000000480", 0)
+        .expect("unlink");
     // Until that is folded it is the other session's affair.
     Shorthand::fold(&files, true).expect("fold");
     assert_eq!(log.append(b"goes on").expect("append"), 480);
     // All of it goes.
     let log = filled("all");
     for name in files.names("all").expect("names") {
-        files.unlink(At::Root, format!("all/{name}").as_bytes(), 0).expect("unlink");
+        files
+            .unlink(At::Root, format!("all/{name}").as_bytes(), 0)
+            .expect("unlink");
     }
-    files.unlink(At::Root, b"all", libc::AT_REMOVEDIR).expect("rmdir");
-    assert_eq!(log.append(b"x").expect_err("it is gone").errno(), Errno::NOENT);
+    files
+        .unlink(At::Root, b"all", libc::AT_REMOVEDIR)
+        .expect("rmdir");
+    assert_eq!(
+        log.append(b"x").expect_err("it is gone").errno(),
+        Errno::NOENT
+    );
     assert_eq!(log.end().expect_err("it is gone").errno(), Errno::NOENT);
 }
 
@@ -441,7 +552,11 @@ fn a_pool_is_used_up_and_goes_on_after_a_cut() {
             assert_eq!(log.end().expect("end"), end, "nothing of it is there");
         }
         let begin = log.begin().expect("begin");
-        assert!(end - begin > 40 << 20, "round {round}: {} bytes", end - begin);
+        assert!(
+            end - begin > 40 << 20,
+            "round {round}: {} bytes",
+            end - begin
+        );
         log.cut(end).expect("cut");
     }
     log.append(b"goes on").expect("append");
@@ -462,7 +577,10 @@ fn a_controller_that_is_killed_and_comes_back_loses_nothing() {
         }
         pool.kill();
         // Nobody is asked for what this session owns.
-        assert_eq!(log.append(b"meanwhile").expect("append"), bytes.len() as u64);
+        assert_eq!(
+            log.append(b"meanwhile").expect("append"),
+            bytes.len() as u64
+        );
         bytes.extend(b"meanwhile");
         pool.serve();
         assert!(all(&log) == (0, bytes.clone()), "round {round}");
@@ -496,7 +614,9 @@ fn appends_under_folds() {
         });
         let mut folds = 0;
         while folds < 300 && !workers.iter().any(|worker| worker.is_finished()) {
-            match session.ask(&Request::CommitAll { release: folds % 5 == 0 }) {
+            match session.ask(&Request::CommitAll {
+                release: folds % 5 == 0,
+            }) {
                 Ok(()) => folds += 1,
                 Err(Errno::AGAIN) => {}
                 Err(other) => panic!("a fold: {other}"),

@@ -18,8 +18,12 @@ fn main() -> ExitCode {
     harness::run(vec![
         trial("processes of a group append at once", || at_once("g")),
         trial("processes of no group append at once", || at_once("")),
-        trial("members of a group are killed while they append", || killed("g", 4)),
-        trial("processes of no group are killed while they append", || killed("", 3)),
+        trial("members of a group are killed while they append", || {
+            killed("g", 4)
+        }),
+        trial("processes of no group are killed while they append", || {
+            killed("", 3)
+        }),
         trial("followers see all, in order", followed),
         trial("a forked child has the log, too", forked),
     ])
@@ -40,7 +44,8 @@ fn open(pool: &Path, group: &str) -> Log {
 const HEAD: usize = 16;
 
 fn record(writer: u32, count: u32) -> Vec<u8> {
-    let length = HEAD as u32 + (count * 37 + writer) % 500 + if count % 50 == 0 { 9000 } else { 0 };
+    let length =
+        HEAD as u32 + (count * 37 + writer) % 500 + if count.is_multiple_of(50) { 9000 } else { 0 };
     let mut record = Vec::with_capacity(length as usize);
     for word in [0x5245_434f, writer, count, length] {
         record.extend(u32::to_le_bytes(word));
@@ -59,10 +64,17 @@ fn records(bytes: &[u8]) -> BTreeMap<u32, Vec<(u32, u64)>> {
     let mut found: BTreeMap<u32, Vec<(u32, u64)>> = BTreeMap::new();
     let mut at = 0;
     while at < bytes.len() {
-        assert!(bytes.len() - at >= HEAD, "torn at {at}, {} bytes", bytes.len());
+        assert!(
+            bytes.len() - at >= HEAD,
+            "torn at {at}, {} bytes",
+            bytes.len()
+        );
         let (writer, count) = (word(&bytes[at..], 1), word(&bytes[at..], 2));
         let expected = record(writer, count);
-        assert!(bytes[at..].starts_with(&expected), "torn at {at}: {writer}, {count}");
+        assert!(
+            bytes[at..].starts_with(&expected),
+            "torn at {at}: {writer}, {count}"
+        );
         found.entry(writer).or_default().push((count, at as u64));
         at += expected.len();
     }
@@ -133,17 +145,30 @@ fn whole(pool: &Path) -> Vec<u8> {
     let names = files.names("log").expect("names").into_iter();
     let names = names.filter(|name| name != ".limit");
     let all = names.flat_map(|name| files.get(&format!("log/{name}")).expect("a section"));
-    assert!(all.collect::<Vec<u8>>() == bytes, "the files are another stream");
+    assert!(
+        all.collect::<Vec<u8>>() == bytes,
+        "the files are another stream"
+    );
     bytes
 }
 
 /// That the first records of a writer are all there, where it was told, and no more than `more` besides.
 fn assert_all(found: &[(u32, u64)], told: &[u64], more: usize, of: &str) {
     let counts = found.iter().map(|one| one.0);
-    assert!(counts.eq(0..found.len() as u32), "{of}: lost, doubled or out of order");
+    assert!(
+        counts.eq(0..found.len() as u32),
+        "{of}: lost, doubled or out of order"
+    );
     let there = found.iter().map(|one| one.1);
-    assert!(told.iter().copied().eq(there.take(told.len())), "{of}: elsewhere");
-    assert!((told.len()..=told.len() + more).contains(&found.len()), "{of}: {}", found.len());
+    assert!(
+        told.iter().copied().eq(there.take(told.len())),
+        "{of}: elsewhere"
+    );
+    assert!(
+        (told.len()..=told.len() + more).contains(&found.len()),
+        "{of}: {}",
+        found.len()
+    );
 }
 
 /// Two processes, of two threads each.
@@ -252,7 +277,10 @@ fn followed() {
                 all.extend_from_slice(&buffer[..read]);
                 assert!(begun.elapsed() < Duration::from_secs(60), "too slow");
             }
-            assert_eq!(follower.next(&mut buffer, Duration::from_millis(1)).ok(), Some(0));
+            assert_eq!(
+                follower.next(&mut buffer, Duration::from_millis(1)).ok(),
+                Some(0)
+            );
             let found = records(&all);
             for writer in 0..2 {
                 assert_all(&found[&writer], &[], EACH as usize, "followed");

@@ -81,10 +81,26 @@ pub fn chains(_: Sets) -> Vec<Workload> {
     let large: &[(usize, u8)] = &[(12_100, 33)];
     let records = |records| O::Records(LOG, records);
     let chains = [
-        vec![records(small), records(small), records(page), records(small)],
+        vec![
+            records(small),
+            records(small),
+            records(page),
+            records(small),
+        ],
         vec![records(page), records(page), records(page), records(small)],
-        vec![records(large), records(large), records(small), O::CutLog(LOG)],
-        vec![records(large), records(large), O::Commit(true), O::CutLog(LOG), records(small)],
+        vec![
+            records(large),
+            records(large),
+            records(small),
+            O::CutLog(LOG),
+        ],
+        vec![
+            records(large),
+            records(large),
+            O::Commit(true),
+            O::CutLog(LOG),
+            records(small),
+        ],
     ];
     let chains = chains.into_iter();
     chains.map(|chain| workload(of_first(chain), 0)).collect()
