@@ -17,7 +17,7 @@
 //!   looks, under the same lock, whether all of the next batch sleep, and wakes one of them.
 //! * The queue's lock is held for a copy of one record, and never while something is committed.
 
-use crate::RECORD_MAX;
+use crate::error::RECORD_MAX;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use std::collections::VecDeque;

@@ -46,7 +46,7 @@
 //!   `>>`) can spoil the stream: that is found by who reads it (EBADMSG), or taken for records.
 //!
 //! # Modules
-//! From below: `state`: bells of followers, in memory of the group. `members`: what is done when a member has died. `append`: one commit. `sections`: names of
+//! From below: `error`. `state`: bells of followers, in memory of the group. `members`: what is done when a member has died. `append`: one commit. `sections`: names of
 //! sections. `commits`: group commit. `reading`, `follower`.
 //!
 //! # Locks, in this order
@@ -63,22 +63,24 @@ struct Page;
 
 mod append;
 mod commits;
+mod error;
 mod follower;
 mod members;
 mod reading;
 mod sections;
 mod state;
 
+pub use error::{Error, RECORD_MAX};
 pub use follower::Follower;
 
 use append::Appended;
+use arck_libfs_kit::Session;
 use arck_libfs_kit::engine::{Engine, Way};
 use arck_libfs_kit::format::Durability;
 use arck_libfs_kit::messages::{InodeList, Request};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::per_process::PerProcess;
 use arck_libfs_kit::session::{REGION_SIZE, SessionOptions};
-use arck_libfs_kit::{ConnectError, Session};
 use commits::{Commits, Left};
 use members::Members;
 use rustix::io::Errno;
@@ -88,67 +90,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of the longest record, and of all that is appended together.
-pub const RECORD_MAX: usize = 1 << 20;
-
 /// Bytes of a section, unless something else is said: 64 MiB.
 pub const SECTION: u64 = 64 << 20;
 
 /// How often a call finds that what it knew of sections is not so any more, before it gives up with EAGAIN.
 const TURNS: u32 = 1000;
-
-/// Why it was not done. `Display` is one line that says what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is no session: no pool, or nobody who serves it.
-    #[error("{0}")]
-    Connect(#[from] ConnectError),
-    /// EINVAL for none, EMSGSIZE for too many.
-    #[error("a record of {length} bytes: it has 1 to {RECORD_MAX}")]
-    Length {
-        /// Bytes of the record, or of all together.
-        length: usize,
-    },
-    /// ENODATA.
-    #[error("position {position} has been cut off; the log begins at {begin}")]
-    Cut {
-        /// What was asked for.
-        position: u64,
-        /// The first position that there is.
-        begin: u64,
-    },
-    /// EINVAL.
-    #[error("position {position} is behind the end of the log, {end}")]
-    Beyond {
-        /// What was asked for.
-        position: u64,
-        /// Where the log ends.
-        end: u64,
-    },
-    /// EBADMSG: what is in the directory is no log, or somebody has changed its files by other means.
-    #[error("the log is damaged: {0}")]
-    Malformed(String),
-    /// The session was opened for a log that is closed, or lost; or the system or the controller refused: ENOSPC (cut
-    /// the log, and go on), EACCES, ENOENT (the directory is gone), EIO and others.
-    #[error("the log: {0}")]
-    System(#[from] Errno),
-}
-
-impl Error {
-    /// The number of the error, as errno has it.
-    pub fn errno(&self) -> Errno {
-        match self {
-            Error::Connect(error) => error.errno(),
-            Error::Length { length: 0 } => Errno::INVAL,
-            Error::Length { .. } => Errno::MSGSIZE,
-            Error::Cut { .. } => Errno::NODATA,
-            Error::Beyond { .. } => Errno::INVAL,
-            Error::Malformed(_) => Errno::BADMSG,
-            Error::System(errno) => *errno,
-        }
-    }
-}
 
 /// How a log is opened.
 #[derive(Clone, Debug)]

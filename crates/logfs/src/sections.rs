@@ -8,7 +8,7 @@
 //! * The last section is never cut off: it says where the log ends.
 //! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again.
 
-use crate::Error;
+use crate::error::Error;
 use arck_libfs_kit::engine::{Attempt, Context, Engine, Need, Way};
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::creations::Creation;
