@@ -50,12 +50,11 @@
 //! sections. `commits`: group commit. `reading`, `follower`.
 //!
 //! # Locks, in this order
-//! * The lead of the `commits`, of a process: who appends.
-//! * `current`, the section that is appended to, of a process: for a copy.
+//! * The lead of the `commits`, of a process: who appends, and `current`, the section that is appended to.
 //! * `known`, sections that were found, of a process: for a look.
 //! * The kit's: a section's inode (its bytes and size, in all processes of a group), the directory's (names).
 //!
-//! None of the first three is taken under one of the kit's, and nobody waits for a message under the second or third.
+//! Neither of the first two is taken under one of the kit's, and nobody waits for a message under the second.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/log.md")]
@@ -87,6 +86,7 @@ use rustix::io::Errno;
 use sections::{InDirectory, Known, Section};
 use state::{Bell, Bells};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -156,9 +156,41 @@ struct Here {
     limit: u64,
     bell: Option<&'static Bell>,
     commits: Commits,
-    /// The section that is appended to, as far as this process knows.
-    current: Mutex<Section>,
+    current: Current,
     known: Mutex<Known>,
+}
+
+/// The section that is appended to, as far as this process knows. Used by who leads the commits alone, so it needs
+/// no lock of its own.
+struct Current {
+    begin: AtomicU64,
+    /// Inode number, and generation in the high half.
+    file: AtomicU64,
+}
+
+impl Current {
+    fn of(section: Section) -> Current {
+        let (number, generation) = section.file;
+        Current {
+            begin: AtomicU64::new(section.begin),
+            file: AtomicU64::new(u64::from(number) | u64::from(generation) << 32),
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> Section {
+        let file = self.file.load(Ordering::Relaxed);
+        Section {
+            begin: self.begin.load(Ordering::Relaxed),
+            file: (file as u32, (file >> 32) as u32),
+        }
+    }
+
+    fn set(&self, section: Section) {
+        let next = Current::of(section);
+        self.begin.store(next.begin.into_inner(), Ordering::Relaxed);
+        self.file.store(next.file.into_inner(), Ordering::Relaxed);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -224,7 +256,7 @@ fn open(
         create,
         limit,
         commits: Commits::default(),
-        current: Mutex::new(last),
+        current: Current::of(last),
         known: Mutex::new(known),
     };
     Ok(PerProcess::new(session, here))
@@ -263,7 +295,7 @@ impl Here {
     fn commit(&self, parts: &[&[u8]]) -> Result<u64, Errno> {
         let engine = self.engine();
         for _ in 0..TURNS {
-            let section = *lock(&self.current);
+            let section = self.current.get();
             let next = match engine
                 .run_local(|context| append::append(context, section.file, self.limit, parts))
             {
@@ -283,7 +315,7 @@ impl Here {
                 Err(errno) => return Err(errno),
             };
             self.note(next);
-            *lock(&self.current) = next;
+            self.current.set(next);
         }
         Err(Errno::AGAIN)
     }

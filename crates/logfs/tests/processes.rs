@@ -19,10 +19,10 @@ fn main() -> ExitCode {
         trial("processes of a group append at once", || at_once("g")),
         trial("processes of no group append at once", || at_once("")),
         trial("members of a group are killed while they append", || {
-            killed("g", 4)
+            killed("g", 12)
         }),
         trial("processes of no group are killed while they append", || {
-            killed("", 3)
+            killed("", 6)
         }),
         trial("followers see all, in order", followed),
         trial("a forked child has the log, too", forked),
