@@ -57,8 +57,9 @@ impl Stopwatch {
         self.before = now;
     }
 
+    /// A call that somebody else has timed.
     #[inline]
-    fn add(&mut self, time: u64) {
+    pub fn add(&mut self, time: u64) {
         self.times += time;
         self.all += time;
         if time > LONG {

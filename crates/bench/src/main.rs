@@ -19,6 +19,7 @@
 //! | `threads` | two threads beside one |
 //! | `sharing` | two sessions on one file and in one directory; hand-overs |
 //! | `webproxy` | small files as values: KVFS beside ArckFS |
+//! | `log` | records appended and followed: the log beside ArckFS |
 //! | `trees` | whole programs on trees of files |
 //! | `recovery` | until a pool with many files is served again |
 //! | `apps` | LevelDB, RocksDB, SQLite and redis, unmodified, by `arck run` |
@@ -51,6 +52,7 @@ mod fxmark;
 mod groups;
 mod growth;
 mod latencies;
+mod log;
 mod loops;
 mod machine;
 mod measure;
@@ -122,6 +124,8 @@ enum Command {
     Sharing(sharing::SharingArguments),
     /// Small files as values: KVFS beside ArckFS, by two threads
     Webproxy(webproxy::WebproxyArguments),
+    /// Records appended by some writers, and followed: the log beside ArckFS
+    Log(log::LogArguments),
     /// Whole programs on trees of files: tar, git status, rm -rf, make
     Trees(trees::TreesArguments),
     /// How long it takes until a pool with many files is served: after a clean end, and after kills
@@ -150,6 +154,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Threads(arguments)) => threads::main(&arguments),
         Some(Command::Sharing(arguments)) => sharing::main(&arguments),
         Some(Command::Webproxy(arguments)) => webproxy::main(&arguments),
+        Some(Command::Log(arguments)) => log::main(&arguments),
         Some(Command::Trees(arguments)) => trees::main(&arguments),
         Some(Command::Recovery(arguments)) => recovery::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),

@@ -32,6 +32,7 @@ pub enum Task {
     Sharing,
     Trees,
     Webproxy,
+    Log,
     Make,
     First,
 }
@@ -56,6 +57,8 @@ pub struct WorkerArguments {
     threads: u64,
     #[arg(long, default_value_t = 1)]
     mean: u64,
+    #[arg(long, default_value_t = 1_000)]
+    records: u64,
     /// The trust group to be one of.
     #[arg(long, default_value = "")]
     group: String,
@@ -91,6 +94,13 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
         let (threads, mean) = (arguments.threads, arguments.mean);
         let rows = crate::webproxy::measure(&arguments.pool, threads, mean, arguments.rounds)?;
         return print(&rows);
+    }
+    if arguments.task == Task::Log {
+        let writers = arguments.filter.as_deref().unwrap_or_default();
+        let places = (&*arguments.pool, &*arguments.tmpfs);
+        let (records, rounds) = (arguments.records, arguments.rounds);
+        let measured = crate::log::measure(places, writers, records, rounds)?;
+        return print(&measured);
     }
     if arguments.task == Task::Make {
         return crate::recovery::make(&arguments.pool);

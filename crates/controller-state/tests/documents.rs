@@ -245,7 +245,7 @@ fn modules_of_rooms_are_there() {
 }
 
 /// LibFSes, and what each is built on of the workspace: the kit, and nothing beneath it.
-const LIBFSES: &[&str] = &["arckfs", "kvfs"];
+const LIBFSES: &[&str] = &["arckfs", "kvfs", "logfs"];
 
 /// What a LibFS needs of format, protocol and persistence the kit hands on, by name: there is no back door beside it,
 /// and what another LibFS may use is what these do.

@@ -17,6 +17,7 @@ const CRATES: &[&str] = &[
     "fuse",
     "kvfs",
     "libfs-kit",
+    "logfs",
     "mount",
     "pm",
     "preload",

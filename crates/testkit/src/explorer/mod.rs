@@ -13,6 +13,7 @@
 //! | this one | LibFSes, and which workloads each has |
 //! | [`workloads`] | those of files, which ArckFS has |
 //! | [`values`] | those of whole values, which every LibFS has in its way |
+//! | [`records`] | those of logs |
 //!
 //! # Invariants
 //! * An image is one that the processor and the medium of [`image`]'s model may leave; so a tree
@@ -23,6 +24,7 @@ pub mod explore;
 pub mod image;
 pub mod model;
 pub mod recording;
+pub mod records;
 pub mod stage;
 pub mod tree;
 pub mod values;
@@ -49,7 +51,7 @@ pub struct Subject {
 }
 
 /// All LibFSes; a new one brings its workloads.
-pub const SUBJECTS: [Subject; 2] = [
+pub const SUBJECTS: [Subject; 3] = [
     Subject {
         name: "ArckFS",
         sets: values::by_files,
@@ -70,6 +72,14 @@ pub const SUBJECTS: [Subject; 2] = [
         short: &[values::single, values::chains],
         long: &[],
         pairs: values::pairs,
+    },
+    Subject {
+        name: "log",
+        // What it has besides records are ordinary files.
+        sets: values::by_files,
+        short: &[records::single, records::chains],
+        long: &[],
+        pairs: records::pairs,
     },
 ];
 

@@ -23,7 +23,7 @@ pub type Held = BTreeMap<&'static str, Handle>;
 /// A path, with the bytes of its value and what fills them; or taken away.
 pub type Value = (&'static str, Option<(usize, u8)>);
 
-/// One call of ArckFS or KVFS, or a fold.
+/// One call of ArckFS, of KVFS, or of the log, or a fold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     Create(&'static str),
@@ -66,6 +66,12 @@ pub enum Operation {
     /// By KVFS, in one batch: paths of one directory, each with the bytes of its value and what fills them,
     /// or taken away.
     Values(&'static [Value]),
+    /// Makes a log: its directory, and so many bytes as its limit.
+    MakeLog(&'static str, u64),
+    /// Appends records to a log as one: the log's directory, of each its bytes and what fills them.
+    Records(&'static str, &'static [(usize, u8)]),
+    /// Cuts off all of a log that can be.
+    CutLog(&'static str),
 }
 
 /// How a LibFS gives names of one directory new values, or takes them away.
@@ -120,6 +126,18 @@ fn set_values(session: &FileSystem, changes: &[Value]) -> Result<(), arck_kvfs::
         };
     }
     store.apply(&batch).map(|_| ())
+}
+
+/// A log on a session that another LibFS has, too.
+fn log(session: &FileSystem, directory: &str, limit: u64) -> arck_logfs::Log {
+    arck_logfs::Log::within(session.session(), directory, limit).expect("a log")
+}
+
+/// What records are together.
+fn joined(records: &[(usize, u8)]) -> Vec<u8> {
+    let each = records.iter();
+    each.flat_map(|&(length, fill)| filling(length, fill))
+        .collect()
 }
 
 impl Operation {
@@ -232,6 +250,16 @@ impl Operation {
                 session.remove_extended(Subject::Path(at, path.as_bytes(), 0), name.as_bytes())?
             }
             O::Values(changes) => set_values(session, changes).expect("the values"),
+            O::MakeLog(directory, limit) => drop(log(session, directory, limit)),
+            O::Records(directory, records) => {
+                let bytes = joined(records);
+                let log = log(session, directory, 1);
+                log.append(&bytes).expect("the records");
+            }
+            O::CutLog(directory) => {
+                let log = log(session, directory, 1);
+                log.cut(log.end().expect("the end")).expect("the cut");
+            }
             O::Commit(release) => session
                 .session()
                 .ask(&arck_protocol::Request::CommitAll { release })?,
@@ -241,6 +269,15 @@ impl Operation {
 
     /// What a crash may leave half done.
     fn torn(&self, before: &Tree, clock: &Clock) -> Option<Torn> {
+        if let O::Records(directory, _) = *self {
+            // Records are there as a whole or not at all. A section that they are the first of is made before.
+            return before.full_section(directory).map(|_| Torn {
+                number: before.last + 1,
+                start: 0,
+                end: 0,
+                stamps: Some(clock.clone()),
+            });
+        }
         let (path, start, length, stamps) = match *self {
             O::Write(path, offset, length, _) => (path, Some(offset), length as u64, None),
             O::Append(path, length, _) => (path, None, length as u64, None),
@@ -384,6 +421,49 @@ impl Tree {
         }
     }
 
+    /// Where the last section of a log begins, and how long it is.
+    fn last_section(&self, log: &str) -> (u64, u64) {
+        let mut last = (0, 0);
+        for (path, number) in &self.paths {
+            let name = path
+                .strip_prefix(log)
+                .and_then(|name| name.strip_prefix('/'));
+            if let Some(begin) = name.and_then(|name| name.parse().ok()) {
+                last = (begin, self.nodes[number].size);
+            }
+        }
+        last
+    }
+
+    /// Where the next section of a log begins, if the last is full.
+    fn full_section(&self, log: &str) -> Option<u64> {
+        let (begin, size) = self.last_section(log);
+        let limit = &self.nodes[&self.paths[&format!("{log}/.limit")]];
+        let text = &limit.content[&0][..limit.size as usize];
+        let limit: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+        (size >= limit).then_some(begin + size)
+    }
+
+    /// With the empty section that comes before the first of these records.
+    fn with_next_section(&self, operation: &Operation) -> Option<Tree> {
+        let O::Records(log, _) = *operation else {
+            return None;
+        };
+        let next = self.full_section(log)?;
+        let mut tree = self.clone();
+        tree.make_section(log, next);
+        Some(tree)
+    }
+
+    fn make_section(&mut self, log: &str, begin: u64) {
+        let node = Node {
+            mode: FileKind::File.mode_bits() | 0o644,
+            links: 1,
+            ..Node::default()
+        };
+        self.created(&format!("{log}/{begin:020}"), node);
+    }
+
     /// The tree after an operation, but for times.
     pub fn apply(&mut self, operation: &Operation) {
         let made = |kind: FileKind, mode: u32, links| Node {
@@ -484,6 +564,31 @@ impl Tree {
                     self.created(path, node);
                 }
             }),
+            O::MakeLog(log, limit) => {
+                self.created(log, made(FileKind::Directory, 0o755, 2));
+                self.make_section(log, 0);
+                let text = limit.to_string();
+                let mut node = made(FileKind::File, 0o644, 1);
+                node.size = text.len() as u64;
+                put(&mut node.content, 0, text.as_bytes());
+                self.created(&format!("{log}/.limit"), node);
+            }
+            O::Records(log, records) => {
+                if let Some(next) = self.full_section(log) {
+                    self.make_section(log, next);
+                }
+                let (begin, size) = self.last_section(log);
+                let bytes = joined(records);
+                let node = self.node(&format!("{log}/{begin:020}"));
+                put(&mut node.content, size, &bytes);
+                node.size = size + bytes.len() as u64;
+            }
+            O::CutLog(log) => {
+                let (last, _) = self.last_section(log);
+                let first = format!("{log}/{:020}", 0)..format!("{log}/{last:020}");
+                let gone: Vec<String> = self.paths.range(first).map(|one| one.0.clone()).collect();
+                gone.iter().for_each(|path| self.remove(path));
+            }
             O::SetTimes(..) | O::Commit(_) | O::Litter(..) => {}
         }
     }
@@ -550,8 +655,13 @@ pub fn check(found: &Tree, before: &Tree, flight: Option<Flight<'_>>) -> Result<
     let after = flight.map(|flight| flight.after);
     let torn = flight.and_then(|flight| flight.operation.torn(before, flight.clock));
     let mut outcome: Option<String> = None;
+    let between = flight.and_then(|flight| before.with_next_section(flight.operation));
     // An exchange of two files has the same names before and after.
-    for (base, other) in [(Some(before), after), (after, Some(before))] {
+    for (base, other) in [
+        (Some(before), after),
+        (after, Some(before)),
+        (between.as_ref(), after),
+    ] {
         let Some(base) = base.filter(|base| base.shape() == shape) else {
             continue;
         };

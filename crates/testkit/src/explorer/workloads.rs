@@ -108,7 +108,7 @@ fn is_empty(tree: &Tree, path: &str) -> bool {
 
 /// Whether an operation succeeds on a tree.
 pub fn applies(tree: &Tree, operation: &O) -> bool {
-    let is_file = |path| kind(tree, path) == Some(FileKind::File);
+    let is_file = |path: &str| kind(tree, path) == Some(FileKind::File);
     let is_free = |path: &str| has_parent(tree, path) && kind(tree, path).is_none();
     match *operation {
         O::Create(path) | O::MakeDirectory(path) | O::Symlink(_, path) => is_free(path),
@@ -142,6 +142,8 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
                     .contains_key(name.as_bytes())
         }
         O::Commit(_) => true,
+        O::MakeLog(path, _) => is_free(path),
+        O::Records(path, _) | O::CutLog(path) => is_file(&format!("{path}/.limit")),
         O::Values(changes) => changes.iter().all(|&(path, value)| match value {
             Some(_) => is_file(path) || is_free(path),
             None => is_file(path),

@@ -10,7 +10,7 @@ const STEPS: usize = 60;
 
 /// A copy, in which no session is there any more: as after a power cut that comes between two operations. (The crash
 /// explorer cuts inside of them.)
-fn copy(from: &Path, to: PathBuf) -> PathBuf {
+pub fn copy(from: &Path, to: PathBuf) -> PathBuf {
     let mut command = std::process::Command::new("cp");
     let done = command
         .args(["-a", "--sparse=always"])

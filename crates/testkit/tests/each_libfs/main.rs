@@ -1,10 +1,11 @@
 //! What holds for every LibFS, over all that there are (`LIBFSES`), alone and beside each other on one pool: they
 //! do what a directory of tmpfs does; what a crash leaves is what had returned; what one of them corrupts is refused, and
-//! takes nothing from others. What fails says which LibFS it was.
+//! takes nothing from others. What fails says which LibFS it was. Logs are beside them.
 
 mod corrupt;
 mod crash;
 mod differential;
+mod logs;
 mod room;
 
 use arck_testkit::Random;

@@ -8,6 +8,7 @@ mod check;
 mod crashes;
 mod groups;
 mod large;
+mod logs;
 mod made;
 mod protected;
 mod random;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
         cheap::ALL,
         groups::ALL,
         large::ALL,
+        logs::ALL,
         made::ALL,
         protected::ALL,
         more,

@@ -1,0 +1,295 @@
+//! The sections of a log: files of its directory, named by the position of their first byte.
+//!
+//! # Invariants
+//! * A section that has as many bytes as the log's limit never changes again ([`append`](crate::append)); the next one
+//!   begins where it ends. So who makes that needs no lock of the one before, and two who do make the same one.
+//! * The limit is the log's, and not that of who has it open: it stands in the file [`LIMIT`], which is made with the first
+//!   section, by one store.
+//! * The last section is never cut off: it says where the log ends.
+//! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again.
+
+use crate::error::Error;
+use arck_libfs_kit::engine::{Attempt, Context, Engine, Need, Way};
+use arck_libfs_kit::format::FileKind;
+use arck_libfs_kit::names::creations::Creation;
+use arck_libfs_kit::names::directories::may_remove;
+use arck_libfs_kit::names::together::{Contents, Successor};
+use arck_libfs_kit::views::{Directory, File};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+
+/// Digits of a section's name: those of the largest position.
+const DIGITS: usize = 20;
+
+/// The file that says how long sections become, in decimal. A shell's `*` leaves it out.
+const LIMIT: &[u8] = b".limit";
+
+/// Sections that are cut off by one store at most.
+const CUT_TOGETHER: usize = 64;
+
+/// A section, as it was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Section {
+    /// The position of its first byte.
+    pub begin: u64,
+    /// Inode number and generation.
+    pub file: (u32, u32),
+}
+
+/// The name of the section that begins at a position.
+pub fn name_of(begin: u64) -> [u8; DIGITS] {
+    let mut name = [b'0'; DIGITS];
+    let mut rest = begin;
+    for digit in name.iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    name
+}
+
+/// Where the section of a name begins, if it is that of one.
+pub fn begin_of(name: &[u8]) -> Option<u64> {
+    if name.len() != DIGITS || !name.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// What is remembered of sections, by where they begin.
+#[derive(Default)]
+pub struct Known(BTreeMap<u64, (u32, u32)>);
+
+impl Known {
+    /// The one in which a position lies, if it is the log's: the last that does not begin behind it.
+    pub fn with(&self, position: u64) -> Option<Section> {
+        let (&begin, &file) = self.0.range(..=position).next_back()?;
+        Some(Section { begin, file })
+    }
+
+    pub fn note(&mut self, section: Section) {
+        self.0.insert(section.begin, section.file);
+    }
+
+    /// All that there are by now.
+    pub fn replace(&mut self, all: &[Section]) {
+        self.0 = all.iter().map(|one| (one.begin, one.file)).collect();
+    }
+}
+
+/// A log's directory, in a session.
+#[derive(Clone, Copy)]
+pub struct InDirectory<'e> {
+    pub engine: Engine<'e>,
+    /// Number and generation.
+    pub directory: (u32, u32),
+    /// What a new section is like.
+    pub create: Creation<'static>,
+}
+
+impl InDirectory<'_> {
+    fn directory(&self, context: &Context<'_>) -> Attempt<Directory> {
+        let (number, generation) = self.directory;
+        Ok(Directory::of(context.view(number, generation)?)?)
+    }
+
+    /// All sections, ascending. ENOENT: the directory is gone. EBADMSG: a name of a section leads to no file.
+    pub fn list(&self) -> Result<Vec<Section>, Errno> {
+        self.engine.run(Way::Names, |context| {
+            let directory = self.directory(context)?;
+            let mut begins = Vec::new();
+            {
+                let _locked = context.lock_now(directory.inode())?;
+                context.for_each_name(directory, |_, kind, name| {
+                    if kind == FileKind::File {
+                        begins.extend(begin_of(name));
+                    }
+                })?;
+            }
+            begins.sort_unstable();
+            let found = begins.iter().map(|&begin| {
+                // Cut off since it was listed.
+                self.look_up(context, directory, begin)?
+                    .ok_or_else(|| Need::Again.into())
+            });
+            found.collect()
+        })
+    }
+
+    /// The section that begins at a position, if there is one.
+    pub fn find(&self, begin: u64) -> Result<Option<Section>, Errno> {
+        self.engine.run(Way::Names, |context| {
+            let directory = self.directory(context)?;
+            self.look_up(context, directory, begin)
+        })
+    }
+
+    fn look_up(
+        &self,
+        context: &Context<'_>,
+        directory: Directory,
+        begin: u64,
+    ) -> Attempt<Option<Section>> {
+        let name = name_of(begin);
+        let Some(found) = context.dentry(directory, &name)? else {
+            return Ok(None);
+        };
+        if found.kind != FileKind::File {
+            return Err(Errno::BADMSG.into());
+        }
+        // Which shows the controller the way, by which it judges whether this session may read it.
+        let file = File::of(context.view_of(directory, &name, found)?)?;
+        let file = (file.number(), file.generation());
+        Ok(Some(Section { begin, file }))
+    }
+
+    /// The section that begins at a position, made if there is none.
+    pub fn find_or_make(&self, begin: u64) -> Result<Section, Errno> {
+        loop {
+            if let Some(found) = self.find(begin)? {
+                return Ok(found);
+            }
+            self.make(&name_of(begin), None)?;
+        }
+    }
+
+    /// Makes an empty file, unless one has the name, and with it one that says the limit.
+    fn make(&self, name: &[u8], limit: Option<&str>) -> Result<(), Errno> {
+        let wanted = [(name, "")].into_iter();
+        let wanted: Vec<_> = wanted.chain(limit.map(|limit| (LIMIT, limit))).collect();
+        let mut successors: Vec<Option<Successor>> = wanted.iter().map(|_| None).collect();
+        self.engine.run(Way::Names, |context| {
+            let (number, generation) = self.directory;
+            let directory = Directory::of(context.view_to_change(number, generation)?)?;
+            let mut changes = Vec::with_capacity(wanted.len());
+            for (name, _) in &wanted {
+                changes.push(context.look_at(directory, name)?);
+            }
+            if changes.iter().any(|change| change.victim.is_some()) {
+                return Ok(());
+            }
+            context.expect_own(directory.inode())?;
+            for ((_, content), successor) in wanted.iter().zip(&mut successors) {
+                if successor.is_none() {
+                    *successor = Some(Successor {
+                        creation: self.create,
+                        contents: Contents::store(context, content.as_bytes())?,
+                    });
+                }
+            }
+            context.change_together(directory, &mut changes, &mut successors)
+        })
+    }
+
+    /// The limit of the log that is here; one with this `limit` is made where there is none, if that is said. ENOENT:
+    /// there is none. EBADMSG: what says the limit does not.
+    pub fn limit(&self, make: Option<u64>) -> Result<u64, Error> {
+        loop {
+            let read = self.engine.run(Way::Names, |context| {
+                let directory = self.directory(context)?;
+                let Some(found) = context.dentry(directory, LIMIT)? else {
+                    return Ok(None);
+                };
+                let file = File::of(context.view_of(directory, LIMIT, found)?)?;
+                let mut text = [0; DIGITS];
+                let length = context.read_whole(file, &mut text)?;
+                Ok(Some(text[..length].to_vec()))
+            });
+            let read = match read {
+                // More digits than any limit has.
+                Err(Errno::FBIG) => Some(Vec::new()),
+                read => read?,
+            };
+            if let Some(text) = read {
+                let text = String::from_utf8_lossy(&text);
+                return match text.parse() {
+                    Ok(limit) if limit > 0 => Ok(limit),
+                    _ => Err(Error::Malformed(format!(
+                        "`.limit` says {text:?}, and not how many bytes a section has"
+                    ))),
+                };
+            }
+            let limit = make.ok_or(Errno::NOENT)?;
+            // Where somebody has taken the limit away, the last section stays the last.
+            let last = self.list()?.last().map(|last| last.begin);
+            match last {
+                None => self.make(&name_of(0), Some(&limit.to_string()))?,
+                Some(_) => {
+                    return Err(Error::Malformed(
+                        "there are sections and no `.limit`".into(),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Takes sections away, a few by each store, the first of the log first.
+    pub fn remove(&self, sections: &[Section]) -> Result<(), Errno> {
+        for some in sections.chunks(CUT_TOGETHER) {
+            let names: Vec<_> = some.iter().map(|one| name_of(one.begin)).collect();
+            let mut none: Vec<Option<Successor>> = some.iter().map(|_| None).collect();
+            self.engine.run(Way::Names, |context| {
+                let (number, generation) = self.directory;
+                let directory = Directory::of(context.view_to_change(number, generation)?)?;
+                let mut changes = Vec::with_capacity(names.len());
+                for name in &names {
+                    changes.push(context.look_at(directory, name)?);
+                }
+                let user = self.create.owner.0;
+                let victims = changes.iter().filter_map(|change| change.victim);
+                let mut may = victims.map(|victim| may_remove(&directory, victim, user));
+                // Who did not heed this would lose what was changed of the directory.
+                if user != 0 && may.any(|may| !may) {
+                    return Err(Errno::PERM.into());
+                }
+                context.change_together(directory, &mut changes, &mut none)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_positions_and_sort_like_them() {
+        let positions = [0, 1, 9, 10, 4096, 1 << 40, u64::MAX / 2, u64::MAX];
+        let names: Vec<_> = positions.iter().map(|&at| name_of(at)).collect();
+        assert!(names.is_sorted());
+        for (name, at) in names.iter().zip(positions) {
+            assert_eq!(begin_of(name), Some(at));
+        }
+        let others: &[&[u8]] = &[
+            b"",
+            b".limit",
+            b"0000000000000000000",
+            b"000000000000000000000",
+            b"+0000000000000000001",
+            b"0000000000000000000a",
+            b"99999999999999999999",
+        ];
+        for name in others {
+            assert_eq!(begin_of(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_position_lies_in_the_last_section_that_does_not_begin_behind_it() {
+        let mut known = Known::default();
+        assert_eq!(known.with(5), None);
+        for (at, begin) in [10, 20, 35].into_iter().enumerate() {
+            let file = (at as u32 + 1, 0);
+            known.note(Section { begin, file });
+        }
+        for (position, begin) in [
+            (9, None),
+            (10, Some(10)),
+            (19, Some(10)),
+            (20, Some(20)),
+            (u64::MAX, Some(35)),
+        ] {
+            assert_eq!(known.with(position).map(|one| one.begin), begin);
+        }
+    }
+}

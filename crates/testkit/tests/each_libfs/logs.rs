@@ -1,0 +1,140 @@
+//! Logs beside every LibFS: their sections are files that each reads, also after a crash; what is damaged of them is
+//! refused, and takes nothing from others.
+
+use super::{crash::copy, host, seeds};
+use arck_controller::Options;
+use arck_core_state::IndexRoot;
+use arck_core_state::arena::branch_offset;
+use arck_core_state::branch::offset::{ROOT, SIZE};
+use arck_libfs_kit::Session;
+use arck_logfs::Log;
+use arck_protocol::Request;
+use arck_testkit::under_test::LIBFSES;
+use arck_testkit::{Random, TestPool};
+use arckfs::{At, Errno};
+use std::path::Path;
+use std::time::Duration;
+
+const SECTION: u64 = 10_000;
+
+fn open(pool: &Path) -> Log {
+    let options = arck_logfs::Options {
+        make: true,
+        section: SECTION,
+        ..arck_logfs::Options::new(pool)
+    };
+    Log::open(options, "log").expect("a log")
+}
+
+/// What a log holds from a position on.
+fn read(log: &Log, begin: u64) -> Vec<u8> {
+    let mut bytes = vec![0; (log.end().expect("end") - begin) as usize];
+    assert_eq!(log.read_at(begin, &mut bytes).expect("read"), bytes.len());
+    bytes
+}
+
+/// That every LibFS, and the log, finds these bytes.
+fn assert_holds(pool: &Path, begin: u64, bytes: &[u8], of: &str) {
+    for reader in LIBFSES {
+        let of = format!("{of}: {}", reader.name());
+        let files = reader.open(pool, "log");
+        let names = files.list().expect("names");
+        let names = names.iter().filter(|name| *name != ".limit");
+        let mut found = Vec::new();
+        for name in names {
+            assert_eq!(name.parse(), Ok(begin + found.len() as u64), "{of}");
+            found.extend(files.get(name).expect("a section").expect("it is there"));
+        }
+        assert!(found == bytes, "{of}: other bytes");
+    }
+    let log = open(pool);
+    assert_eq!(log.begin().expect("begin"), begin, "{of}");
+    assert!(read(&log, begin) == bytes, "{of}: the log has other bytes");
+}
+
+#[test]
+fn what_was_appended_is_there_after_a_crash_for_every_libfs() {
+    for seed in seeds(3) {
+        let of = format!("seed {seed}");
+        let (mut pool, folder) = (TestPool::new(64 << 20), host());
+        let mut random = Random::new(seed);
+        let log = open(&pool.path());
+        let (mut begin, mut bytes) = (0, Vec::new());
+        for round in 0..3 {
+            for _ in 0..40 {
+                let length = 1 + random.below(3000) as usize;
+                let record = random.bytes(length);
+                let position = log.append(&record).expect(&of);
+                assert_eq!(position, begin + bytes.len() as u64, "{of}");
+                bytes.extend(record);
+            }
+            if random.percent(60) {
+                let position = begin + random.below(bytes.len() as u64);
+                log.cut(position).expect(&of);
+                let before = std::mem::replace(&mut begin, log.begin().expect(&of));
+                assert!(begin <= position, "{of}");
+                bytes.drain(..(begin - before) as usize);
+            }
+            pool.kill();
+            let copied = copy(&pool.path(), folder.path().join(format!("{round}")));
+            let after = TestPool::adopt(&copied);
+            assert_holds(&after.path(), begin, &bytes, &of);
+            drop(after);
+            pool.serve();
+            assert!(read(&log, begin) == bytes, "{of}: the session");
+        }
+        drop(log);
+        assert_holds(&pool.path(), begin, &bytes, &of);
+    }
+}
+
+/// What of a section's branch is damaged, and how.
+const DAMAGES: [(&str, u64, u64); 3] = [
+    ("a page of nobody's", ROOT, 7),
+    ("a page outside of the pool", ROOT, 1 << 40),
+    ("a size beyond all", SIZE, 1 << 62),
+];
+
+#[test]
+fn what_is_damaged_of_a_log_is_refused_and_takes_nothing_from_others() {
+    for (what, field, value) in DAMAGES {
+        let options = Options {
+            grace: Duration::from_millis(30),
+            ..Options::default()
+        };
+        let pool = TestPool::with_options(64 << 20, options);
+        pool.has_refusals("an arena is damaged");
+        let session = Session::connect(&pool.path()).expect("a session");
+        let log = Log::within(session, "log", SECTION).expect("a log");
+        log.append(b"folded").expect(what);
+        let fold = || session.ask(&Request::CommitAll { release: false });
+        fold().expect(what);
+        let path = b"log/00000000000000000000";
+        let found = pool.session().stat(At::Root, path, 0).expect(what);
+        assert_eq!(log.append(b"lost").expect(what), 6);
+
+        let header = session.header(found.inode as u32).expect("a header");
+        let branch = branch_offset(header.branch_slot()).expect("a branch");
+        let value = match field {
+            ROOT => IndexRoot::new(value, 0).0,
+            _ => value,
+        };
+        let at = (branch + field) as usize;
+        let _ = session.arena_at(at).write_u64(at, value).expect(what);
+        assert_eq!(fold(), Err(Errno::IO), "{what}");
+        assert_ne!(pool.violations(), "", "{what}");
+        let refused = log.append(b"more").expect_err(what);
+        assert_eq!(refused.errno(), Errno::IO, "{what}");
+
+        // Others have what was verified, and go on from there; so does this one, when it has been told.
+        let other = open(&pool.path());
+        assert!(read(&other, 0) == b"folded", "{what}");
+        assert_eq!(other.append(b", on").expect(what), 6, "{what}");
+        let again = (0..100).find_map(|_| log.append(b", again").ok());
+        assert_eq!(again, Some(10), "{what}");
+        assert!(read(&other, 0) == b"folded, on, again", "{what}");
+        drop(log);
+        session.end();
+        assert_holds(&pool.path(), 0, b"folded, on, again", what);
+    }
+}
