@@ -294,6 +294,7 @@ pub fn measure(
             pool: pool.to_path_buf(),
             mount: crate::pool::MOUNT.into(),
             group: Vec::new(),
+            resolver: arckfs::Resolver::default(),
         });
         let files = files.map_err(|error| error.to_string())?;
         let flags = libc::O_CREAT | libc::O_APPEND | libc::O_WRONLY;

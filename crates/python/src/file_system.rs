@@ -6,7 +6,7 @@ use crate::errors::{Refusal, of_end};
 use crate::file::OpenFile;
 use crate::listing::{self, Listed};
 use crate::session::Session;
-use arckfs::{At, ConnectOptions, Errno, FileSystem as Arck, Handle};
+use arckfs::{At, ConnectOptions, Errno, FileSystem as Arck, Handle, Resolver};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -102,7 +102,13 @@ impl FileSystem {
 #[pymethods]
 impl FileSystem {
     #[new]
-    fn new(py: Python<'_>, pool: PathBuf, group: Vec<u8>, wait: f64) -> PyResult<FileSystem> {
+    fn new(
+        py: Python<'_>,
+        pool: PathBuf,
+        group: Vec<u8>,
+        wait: f64,
+        fs: &str,
+    ) -> PyResult<FileSystem> {
         let patience = Duration::try_from_secs_f64(wait)
             .map_err(|_| PyValueError::new_err("wait is a number of seconds"))?;
         if group.len() > 64 {
@@ -110,12 +116,17 @@ impl FileSystem {
                 "the name of a group has 64 bytes at most",
             ));
         }
+        let resolver = Resolver::named(fs).ok_or_else(|| {
+            let known = Resolver::ALL.map(Resolver::name).join(", ");
+            PyValueError::new_err(format!("{fs} is no file system; there are: {known}"))
+        })?;
         // Where `arck run` shows a pool: absolute symbolic links below that stay inside.
         let mount = std::env::var_os("ARCK_MOUNT").unwrap_or_else(|| "/arck".into());
         let options = ConnectOptions {
             pool,
             mount: mount.into_vec(),
             group,
+            resolver,
         };
         let session = Arc::new(Session::open(py, options, patience)?);
         Ok(FileSystem { session })

@@ -35,6 +35,21 @@ def served(pool):
 
 
 class Pools(unittest.TestCase):
+    def test_either_file_system_finds_what_the_other_has_made(self):
+        deep = "/".join(["d"] * 30)
+        with new_pool("64M") as pool, served(pool):
+            with arck.connect(pool, wait=30, fs="fpfs", group="deep") as fs:
+                fs.makedirs(deep)
+                fs.write_bytes(deep + "/file", b"text")
+                with self.assertRaises(OSError) as refused:
+                    arck.connect(pool, group="deep", fs="arckfs")
+                self.assertEqual(refused.exception.errno, errno.EBUSY)
+                self.assertIn("--own-group", str(refused.exception))
+                with arck.connect(pool) as other:
+                    self.assertEqual(other.read_bytes(deep + "/file"), b"text")
+        with self.assertRaisesRegex(ValueError, "ext4 is no file system; there are: arckfs, fpfs"):
+            arck.connect("/nowhere", fs="ext4")
+
     def test_nobody_serves_it(self):
         with new_pool("64M") as pool:
             with self.assertRaisesRegex(ConnectionRefusedError, "arck serve"):

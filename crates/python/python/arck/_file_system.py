@@ -273,12 +273,15 @@ class FileSystem(_arck.FileSystem):
         self.remove(path)
 
 
-def connect(pool: typing.Any = None, *, group: str | bytes | None = None, wait: float | None = None) -> FileSystem:
+def connect(
+    pool: typing.Any = None, *, group: str | bytes | None = None, wait: float | None = None, fs: str | None = None
+) -> FileSystem:
     """Opens a session on a pool, which somebody serves.
 
     ``pool``: its directory; ``$ARCK_POOL`` if none is given, which ``arck run`` sets. ``group``: the trust group to be one of,
     whose programs have one session together and trust each other; none, if nothing is said. ``wait``: for how many seconds
-    somebody is waited for who serves the pool; not at all, if nothing is said.
+    somebody is waited for who serves the pool; not at all, if nothing is said. ``fs``: which file system, ``"arckfs"`` or
+    ``"fpfs"``, which is for deep trees of many directories; ``$ARCK_FS``, else ArckFS, if nothing is said. A group has one.
 
     >>> with arck.connect(pool) as fs:
     ...     fs.closed
@@ -292,4 +295,5 @@ def connect(pool: typing.Any = None, *, group: str | bytes | None = None, wait: 
         if not pool:
             raise ValueError("which pool? Give its directory, or set $ARCK_POOL (arck run does)")
     name = b"" if group is None else os.fsencode(group)
-    return FileSystem(pool, name, 0.0 if wait is None else wait)
+    which = fs if fs is not None else os.environ.get("ARCK_FS") or "arckfs"
+    return FileSystem(pool, name, 0.0 if wait is None else wait, which)
