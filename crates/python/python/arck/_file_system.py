@@ -111,9 +111,9 @@ class FileSystem(_arck.FileSystem):
     FileNotFoundError: [Errno 2] No such file or directory: 'nothing'
     """
 
-    def __new__(cls, pool: typing.Any, group: bytes = b"", wait: float = 0.0) -> FileSystem:
+    def __new__(cls, pool: typing.Any, group: bytes = b"", wait: float = 0.0, fs: str = "arckfs") -> FileSystem:
         """Opens a session: see ``connect``."""
-        self = super().__new__(cls, pool, group, wait)
+        self = super().__new__(cls, pool, group, wait, fs)
         self._files = weakref.WeakSet()
         self._of_parent = weakref.WeakSet()
         self._path_class = type("Path", (Path,), {"__slots__": (), "__module__": "arck", "file_system": self})
