@@ -180,23 +180,26 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         .map(|directory| Mounting::prepare(&pool, directory))
         .transpose()?;
     crate::owner::become_owner(&pool)?;
-    let controller = Controller::open(&pool, options)
-        .and_then(Controller::spawn)
-        .map_err(|error| error.to_string());
+    let controller = Controller::open(&pool, options).and_then(Controller::spawn);
     opened();
-    let controller = controller?;
-    // As the pool's owner, who this process is by now.
-    let announcement = announce(&pool);
-    // Before anybody is told that it is there.
-    let _mark = arguments.private.then(|| crate::run::mark_private(&pool));
-    let deletion = Deletion::watch(&pool)
-        .map_err(|errno| format!("cannot watch {}: {}", pool.display(), plain(errno)))?;
     let say = |word: &str| {
         if let Some(ready) = &ready {
             // Whoever started us may be gone already.
             let _ = rustix::io::write(ready, word.as_bytes());
         }
     };
+    let controller = controller.map_err(|error| {
+        if matches!(error, arck_controller::Error::Served { .. }) {
+            say("served\n");
+        }
+        error.to_string()
+    })?;
+    // As the pool's owner, who this process is by now.
+    let announcement = announce(&pool);
+    // Before anybody is told that it is there.
+    let _mark = arguments.private.then(|| crate::run::mark_private(&pool));
+    let deletion = Deletion::watch(&pool)
+        .map_err(|errno| format!("cannot watch {}: {}", pool.display(), plain(errno)))?;
     if let Some(line) = mounting
         .as_mut()
         .and_then(|mounting| mounting.begin().err())

@@ -11,7 +11,7 @@
 //! * One line on standard error when the first one is lost, and one if there will be no other.
 
 use super::locks::{USE_LOCK, connect_to, is_private, take_start_lock};
-use super::private::{PrivateController, START_LIMIT};
+use super::private::{PrivateController, START_LIMIT, being_opened};
 use super::telling::{plain, say};
 use crate::owner;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -243,10 +243,11 @@ impl Watch {
                 return Ok(Served::by_another(connection, Some(&self.use_lock)));
             }
             match PrivateController::start(&self.pool, self.persist) {
-                Ok(controller) => return Ok(Served::Ours(controller)),
+                Ok(Some(controller)) => return Ok(Served::Ours(controller)),
+                Ok(None) if Instant::now() >= deadline => return Err(being_opened(&self.pool)),
                 Err(why) if Instant::now() >= deadline => return Err(why),
                 // The last one may still have the pool's lock.
-                Err(_) => std::thread::sleep(PAUSE),
+                Ok(None) | Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }

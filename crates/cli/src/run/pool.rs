@@ -20,7 +20,7 @@
 
 use super::guard::{Guard, Served};
 use super::locks::{self, Place, USE_LOCK, connect_to, take_start_lock, try_for};
-use super::private::PrivateController;
+use super::private::{PrivateController, START_LIMIT, being_opened};
 use super::telling::{plain, say};
 use crate::owner;
 use arck_core_state::layout;
@@ -221,14 +221,20 @@ impl User {
                 pool.display()
             ));
         }
-        let served = match connect_to(&directory).map_err(failed)? {
-            Some(connection) => {
+        let deadline = Instant::now() + START_LIMIT;
+        let served = loop {
+            if let Some(connection) = connect_to(&directory).map_err(failed)? {
                 if persist.is_some() {
                     say("the pool is served already; --persist changes nothing");
                 }
-                Served::by_another(connection, use_lock.as_ref())
+                break Served::by_another(connection, use_lock.as_ref());
             }
-            None => Served::Ours(PrivateController::start(pool, persist)?),
+            match PrivateController::start(pool, persist)? {
+                Some(controller) => break Served::Ours(controller),
+                None if Instant::now() >= deadline => return Err(being_opened(pool)),
+                // An `arck serve` that has the pool's lock and no socket yet.
+                None => std::thread::sleep(GONE_PAUSE),
+            }
         };
         let use_lock = use_lock.map(Arc::new);
         let guard = Guard::start(pool, persist, use_lock.clone(), served);

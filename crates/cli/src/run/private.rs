@@ -49,10 +49,19 @@ enum Word {
     TimeOut,
 }
 
+/// Another controller has had the pool's lock for so long, and no socket.
+pub fn being_opened(pool: &Path) -> String {
+    format!(
+        "another controller is opening the pool {}, and does not serve it after {} s: arck status {0} tells which",
+        pool.display(),
+        START_LIMIT.as_secs()
+    )
+}
+
 impl PrivateController {
-    /// Starts one. Blocks until it serves the pool, at most [`START_LIMIT`], and as long as it says
-    /// that it comes further.
-    pub fn start(pool: &Path, persist: Option<&str>) -> Result<PrivateController, String> {
+    /// Starts one; none if another one serves the pool by now, or is about to. Blocks until it serves the pool, at most
+    /// [`START_LIMIT`], and as long as it says that it comes further.
+    pub fn start(pool: &Path, persist: Option<&str>) -> Result<Option<PrivateController>, String> {
         let failed =
             |error: io::Error| format!("cannot start a private controller: {}", plain(&error));
         let log = File::from(
@@ -86,7 +95,11 @@ impl PrivateController {
             log,
         };
         match controller.first_word(pool) {
-            Word::Line(line) if line == "ready" => Ok(controller),
+            Word::Line(line) if line == "ready" => Ok(Some(controller)),
+            Word::Line(line) if line == "served" => {
+                controller.kill();
+                Ok(None)
+            }
             Word::TimeOut => {
                 controller.kill();
                 Err(format!(

@@ -1,7 +1,7 @@
 //! `arck run`: what it makes of its command line, of what its command leaves running, and what it
 //! reports.
 
-use crate::support::{Place, arck, refused, run, succeeded};
+use crate::support::{Place, Running, arck, refused, run, succeeded};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -300,4 +300,20 @@ fn ends_are_noticed_where_they_were_ignored() {
     let ignored = text.split_whitespace().last().unwrap();
     let ignored = u64::from_str_radix(ignored, 16).unwrap();
     assert_ne!(ignored & 1 << (libc::SIGCHLD - 1), 0, "{text}");
+}
+
+/// An `arck run` that comes while an `arck serve` begins uses that one's controller, or has the pool before it.
+#[test]
+fn while_somebody_begins_to_serve() {
+    let place = Place::made();
+    for round in 0..24 {
+        let mut serve = arck();
+        serve.arg("serve").arg(place.pool());
+        let serving = Running::start(serve);
+        std::thread::sleep(Duration::from_millis(round % 12));
+        let running = Running::start(run(&place.pool(), &[], &["true"]));
+        let output = running.finished(Duration::from_secs(60));
+        assert_eq!(succeeded(&output), "", "round {round}");
+        drop(serving);
+    }
 }

@@ -13,8 +13,8 @@
 mod left_out;
 
 pub use self::left_out::{Recovery, sites};
+use super::checking;
 use super::image::{LineKey, Memory, Page, PageKey, Piece, Place, mix_change, page_of};
-use super::model;
 use super::recording::{Group, Moment, Part};
 use super::stage::Stage;
 use super::tree::{self, Tree};
@@ -439,12 +439,12 @@ impl<'r> Explorer<'r> {
             outcome => outcome.as_ref().map_err(String::clone)?,
         };
         let before = &part.states[progress.returned];
-        let flight = progress.in_flight.then(|| model::Flight {
+        let flight = progress.in_flight.then(|| checking::Flight {
             operation: &part.workload.steps[progress.returned].1,
             after: &part.states[progress.returned + 1],
             clock: &part.clocks[progress.returned],
         });
-        model::check(tree, before, flight)
+        checking::check(tree, before, flight)
     }
 
     /// Puts an image into the stage, recovers it and reads what is there.

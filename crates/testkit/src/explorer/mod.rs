@@ -9,7 +9,8 @@
 //! | [`explore`] | which images there may be, and what is asked of each |
 //! | [`stage`] | puts images into files to be recovered, at the cost of what differs |
 //! | [`tree`] | reads what was recovered, and whether it is one whole |
-//! | [`model`] | operations, what they do, and which trees a crash may leave |
+//! | [`model`] | operations, and what they do |
+//! | [`checking`] | which trees a crash may leave |
 //! | this one | LibFSes, and which workloads each has |
 //! | [`workloads`] | those of files, which ArckFS has |
 //! | [`values`] | those of whole values, which every LibFS has in its way |
@@ -17,9 +18,10 @@
 //!
 //! # Invariants
 //! * An image is one that the processor and the medium of [`image`]'s model may leave; so a tree
-//!   that is not allowed is a fault of the code, of the model, or of [`model::check`].
+//!   that is not allowed is a fault of the code, of the model, or of [`checking`].
 //! * Choices are seeded: the same trace is explored in the same way.
 
+pub mod checking;
 pub mod explore;
 pub mod image;
 pub mod model;

@@ -2,7 +2,7 @@
 //! goes on and in one that is made for them; cuts; before and after what ArckFS does to the same files, folded in between or not, and by a second
 //! session.
 //!
-//! What a crash may leave of records is stricter than of appended bytes: [`model::check`](super::model::check) takes them
+//! What a crash may leave of records is stricter than of appended bytes: [`checking`](super::checking) takes them
 //! as a whole or not at all.
 
 use super::model::{self, Operation as O, Sets};

@@ -2,7 +2,7 @@
 //! and of KVFS's beside files: before and after what ArckFS does to the same files, folded in between or not, and by a
 //! second session.
 //!
-//! What a crash may leave of them is stricter than of writes: [`model::check`](super::model::check) knows a
+//! What a crash may leave of them is stricter than of writes: [`checking`](super::checking) knows a
 //! value that is set as another inode, so what is found is as before in all, or as after in all.
 
 use super::model::{Operation as O, Sets, Value};
