@@ -113,6 +113,33 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
+/// What limits the files and the time of a program does not limit the controller that is started by it, as far as its
+/// user may say so: it makes memory files of many GiB, and works for others. Who exceeds a limit on files is told EFBIG,
+/// and not killed.
+fn expect_no_limits() -> Result<(), String> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    for resource in [Resource::Fsize, Resource::Cpu] {
+        let none = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        if setrlimit(resource, none).is_err() {
+            let maximum = getrlimit(resource).maximum;
+            let current = maximum;
+            let _ = setrlimit(resource, Rlimit { current, maximum });
+        }
+    }
+    // SAFETY: no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) => Err(format!(
+            "a controller makes memory files of many GiB, and the limit on the size of files (`ulimit -f`) is {limit} \
+             bytes, which its user may not raise: start it where there is no such limit (arck serve POOL)"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// That a controller may have the descriptors without which it could let no program in.
 fn expect_descriptors() -> Result<(), String> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -128,6 +155,7 @@ fn expect_descriptors() -> Result<(), String> {
 fn serve(arguments: &ServeArguments) -> Result<(), String> {
     raise_descriptor_limit();
     expect_descriptors()?;
+    expect_no_limits()?;
     if arguments.private && arguments.ready_fd.is_none_or(|number| number < 3) {
         forget_inherited();
     }

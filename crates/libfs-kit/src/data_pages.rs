@@ -303,6 +303,17 @@ impl DataPages {
         });
     }
 
+    /// Keeps pages from being taken, though nothing refers to them any more: another process may store to them through
+    /// a map. They are nobody's until the session ends.
+    pub fn withhold(&self, session: &Session, slot: &ThreadSlot<'_>, pages: &[PagePtr]) {
+        let _locked = self.lock.lock(slot.holder());
+        for &page in pages {
+            self.change_taken(session, page, |word, bit| {
+                word.fetch_or(bit, Ordering::Release)
+            });
+        }
+    }
+
     /// Gets one more segment from the controller. Outside of operations. ENOSPC, ENOMEM.
     pub fn grow(&self, session: &Session, slot: &ThreadSlot<'_>) -> Result<(), Errno> {
         // Memory first: a segment that nobody knows of would be lost as long as the session lives.

@@ -20,6 +20,7 @@
 
 pub mod kernel;
 
+use crate::backend;
 use crate::descriptors::replacements;
 use crate::dispatch::kind;
 use crate::process::spawn;
@@ -276,12 +277,34 @@ unsafe extern "C-unwind" fn on_signal(
             return;
         }
         let synchronous = is_synchronous(signal, (*information).si_code);
+        if signal == libc::SIGBUS
+            && synchronous
+            && thread.depth.load(Ordering::Relaxed) == 0
+            && is_there_by_now((*information).si_addr() as usize)
+        {
+            return;
+        }
         if !synchronous && thread.depth.load(Ordering::Relaxed) > 0 {
             put_off(thread, signal, information, context);
             return;
         }
         deliver(thread, signal, information, context);
     }
+}
+
+/// Whether there is something at an address where the program has found nothing: in a map of a file that another process
+/// of the group has made longer since this one has called anything.
+#[cold]
+fn is_there_by_now(address: usize) -> bool {
+    if !backend::has_maps(address, 1) {
+        return false;
+    }
+    // SAFETY: the thread's own; the program is between two instructions, and finds it as it was.
+    let errno = unsafe { *libc::__errno_location() };
+    let caught_up = backend::inside(|session| Ok(session.catch_up_with_maps(address)?));
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    caught_up.is_ok() && crate::memory::is_readable(address)
 }
 
 /// Runs the program's action for a signal now.

@@ -19,7 +19,7 @@ use super::{Data, Written, size_limit};
 use crate::interface::Errno;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, BegunBranch, Reached};
-use arck_libfs_kit::engine::{Attempt, Expected, Published};
+use arck_libfs_kit::engine::{Attempt, Expected, Published, Stop};
 use arck_libfs_kit::format::FILE_SIZE_MAX;
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, Pages, index};
 use arck_libfs_kit::memory::durable as order;
@@ -32,6 +32,14 @@ use std::sync::atomic::Ordering;
 pub(super) const STEP: usize = 512;
 /// Bytes that are written in one step, wherever they go.
 pub const ONE_STEP: usize = (STEP - 1) * PAGE_SIZE as usize;
+
+/// Nothing, where it may not be looked at.
+fn not_denied<T>(looked: Attempt<T>) -> Attempt<Option<T>> {
+    match looked {
+        Err(Stop::Failure(Errno::ACCESS)) => Ok(None),
+        other => other.map(Some),
+    }
+}
 
 /// Pages of a small write, whose places are kept apart.
 const FEW: usize = 3;
@@ -306,6 +314,9 @@ impl Data<'_> {
         let limit = file.part().limit.load(Ordering::Relaxed).min(pages_of(new));
         // Before it is cut: afterwards nothing may be lacking for it.
         let dropped = (new < old).then(|| self.pages_from(file, pages_of(new)));
+        if new < old {
+            self.withhold_mapped(file, pages_of(new), pages_of(old))?;
+        }
         self.expect_reached()?;
         // One cache line, in this order: what reaches the medium is a prefix of it.
         let line = branch.line_0();
@@ -359,6 +370,26 @@ impl Data<'_> {
         let zeroes = bytes.stream_zeroes(within, PAGE_SIZE as usize - within);
         order::drain(zeroes.ok_or(Errno::IO)?);
         Ok(None)
+    }
+
+    /// Pages of this session's own that a cut drops from a file which other processes of the group have mapped: they show
+    /// them, and store to them, until their next call. So nobody gets them, when a fold has freed them either. Before
+    /// the cut is stored.
+    fn withhold_mapped(&self, file: File, first: u64, end: u64) -> Attempt<()> {
+        if !self.session.is_of_group() || !self.is_mapped_elsewhere(&file) {
+            return Ok(());
+        }
+        let mut own = Vec::new();
+        let mut at = first;
+        // Who may not look at what was verified may not map it either.
+        while let Some(page) = not_denied(self.next_data(file, at, end))?.flatten() {
+            let shown = not_denied(self.data_page(file, page))?;
+            own.extend(shown.filter(|&shown| self.session.is_own(shown)));
+            at = page + 1;
+        }
+        let data = &self.session.state().data;
+        data.withhold(self.session, self.slot(), &own);
+        Ok(())
     }
 
     /// Takes the delta's entries from file page `first` on out, and frees their pages.

@@ -598,6 +598,20 @@ impl FileSystem {
         moved.map(|address| address as usize)
     }
 
+    /// Has the process's maps show what other processes of its group have changed by now, as any call does first, and gives
+    /// the one at an address the pages that it lacks. For who has found nothing there.
+    pub fn catch_up_with_maps(&self, address: usize) -> Result<(), Errno> {
+        self.engine.run_local(|_| Ok(()))?;
+        let listing = mappings::lock()
+            .iter()
+            .find(|map| map.addresses().contains(&address))
+            .map(|map| (map.listing.number, map.listing.generation));
+        if let Some((number, generation)) = listing {
+            self.refresh_maps(number, generation);
+        }
+        Ok(())
+    }
+
     /// Before a fork: folds what mapped files have unfolded, so that the child's session knows
     /// them.
     pub fn hand_over_maps(&self) {
