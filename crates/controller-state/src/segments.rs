@@ -22,7 +22,7 @@ impl SegmentKind {
     /// The flags that a segment of this kind can have.
     pub fn flags(self) -> u32 {
         match self {
-            SegmentKind::Free => STALE,
+            SegmentKind::Free => STALE | UNSHARED,
             SegmentKind::Metadata => 0,
             SegmentKind::Data => FOREIGN,
         }
@@ -44,7 +44,7 @@ pub struct SegmentEntry {
     /// User of the last owner: a segment with pages in use goes to nobody else.
     /// [`CONTROLLER`]: data that the controller moved to a class.
     pub uid: u32,
-    /// [`FOREIGN`], [`STALE`].
+    /// [`FOREIGN`], [`STALE`], [`UNSHARED`].
     pub flags: u32,
     pub reserved: [u32; 3],
 }
@@ -58,6 +58,9 @@ pub const HIDDEN: u32 = u32::MAX - 1;
 pub const FOREIGN: u32 = 1;
 /// Flag of a free segment: its file was used, and somebody may have kept a mapping of it.
 pub const STALE: u32 = 2;
+/// Flag of a free segment that is [`STALE`]: nobody but root and the pool's user was sent its file. Sessions may
+/// look at it still, so the file stays, and is emptied.
+pub const UNSHARED: u32 = 4;
 
 /// Bytes of a segment entry.
 pub const SEGMENT_ENTRY_SIZE: usize = 32;

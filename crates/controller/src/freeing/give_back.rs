@@ -1,15 +1,17 @@
 //! Segments that nobody needs any more become free again, for whoever does need one.
 //!
 //! # Invariants
-//! * What becomes free has nothing in it, no session has it or was sent it, and nobody can write it.
-//!   Whoever gets it gets another file ([`arck_controller_state::segments::STALE`]): mappings that were kept show
-//!   nothing new.
+//! * What becomes free has nothing in it, no session has it, and nobody can write it.
+//! * Where there are several users, it was sent to no session that is there. Whoever gets it gets another file
+//!   ([`arck_controller_state::segments::STALE`]): mappings that were kept show nothing new.
+//! * Where there is one user, its file stays, and is emptied for whoever gets it
+//!   ([`arck_controller_state::segments::UNSHARED`]): sessions may look at it, and see there what comes.
 //! * It is done when space is short, and never while a change is prepared.
 
 use crate::freeing::Freeing;
 use crate::state::change::{Change, Weight};
 use crate::state::classes::Class;
-use arck_controller_state::segments::{STALE, SegmentEntry, SegmentKind};
+use arck_controller_state::segments::{STALE, SegmentEntry, SegmentKind, UNSHARED};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,7 @@ impl Freeing<'_> {
                 .gave_back
                 .is_none_or(|last| last.elapsed() > AGAIN);
         // While a pool is opened, what a crash left in unused pages has not been looked at yet.
-        if !self.sessions.state.space.shared || self.sessions.recovering || !is_due {
+        if self.sessions.recovering || !is_due {
             return;
         }
         self.freed.gave_back = Some(Instant::now());
@@ -50,9 +52,13 @@ impl Freeing<'_> {
         if unused.is_empty() {
             return;
         }
+        let flags = match self.sessions.state.space.shared {
+            true => STALE,
+            false => STALE | UNSHARED,
+        };
         let free = SegmentEntry {
             kind: SegmentKind::Free as u32,
-            flags: STALE,
+            flags,
             ..SegmentEntry::default()
         };
         let mut change = Change::new(&mut self.sessions.state);
@@ -146,6 +152,36 @@ mod tests {
         }
         let files = old.iter().map(|(file, ..)| file.metadata().unwrap().ino());
         assert_eq!(files.collect::<HashSet<_>>().len(), old.len());
+    }
+
+    /// The file that a free segment has stays where none but the pool's user was sent it, whoever comes; else it is
+    /// another one.
+    #[test]
+    fn a_file_stays_that_only_the_pools_user_was_sent() {
+        let mut test = TestCore::new();
+        for (flags, stays) in [(STALE | UNSHARED, true), (STALE, false)] {
+            let page = test.page_of(1001);
+            let segment = test.segment_of(page);
+            let before = test.file_of(page);
+            test.free(page);
+            let free = SegmentEntry {
+                flags,
+                ..SegmentEntry::default()
+            };
+            let mut change = Change::new(&mut test.core.sessions.state);
+            change.set_segment(segment, free);
+            change.commit(Weight::Fold).unwrap();
+            test.core.sessions.state.pool.unmap_metadata(segment);
+            let other = test.page_of(1002);
+            assert_eq!(test.segment_of(other), segment);
+            let inode = |file: File| file.metadata().unwrap().ino();
+            let is_same = inode(test.file_of(other)) == inode(before.try_clone().unwrap());
+            assert_eq!(is_same, stays, "flags {flags}");
+            let seen = if stays { 1002 } else { 1001 };
+            assert_eq!(test.word_in(&before, page), seen, "flags {flags}");
+            test.free(other);
+            test.core.freeing().give_back_segments();
+        }
     }
 
     /// Whoever has been sent a segment would look at the old file: it stays for as long as he does.

@@ -73,7 +73,9 @@ impl Core {
         let pages = self.sessions.state.pool.geometry().pages_per_segment();
         match self.sessions.state.space.has_segment_for_data() {
             true => drop(self.owners().make_spare(pages)),
-            false => self.freeing().give_back_segments(),
+            false if self.sessions.state.space.shared => self.freeing().give_back_segments(),
+            // What is the same user's and empty is granted as it is; nothing else is needed as a rule.
+            false => {}
         }
         if !self.sessions.may_hold_segment(session) {
             // What it has filled may not have been told of.
@@ -82,28 +84,19 @@ impl Core {
                 return Err(Errno::NOSPC);
             }
         }
+        let number = session;
         self.freeing().note_kept();
-        let kept = self.sessions.kept_pages();
-        let Sessions {
-            state,
-            all: sessions,
-            ..
-        } = &mut self.sessions;
-        let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
-        let uid = session.credentials.uid;
-        let is_class = state.space.shared && !state.is_privileged(&session.credentials);
-        let class = is_class.then(|| Class::only(uid));
-        let label = state.label(class.as_ref());
-        let segment = state.space.find_data_segment(
-            &state.pool,
-            session.number,
-            uid,
-            label,
-            kept,
-            may_wait,
-        )?;
-        let file = state.pool.open_segment(segment, rustix::fs::OFlags::RDWR)?;
-        let number = session.number;
+        let found = match self.sessions.find_data_segment(number, may_wait) {
+            Err(Errno::NOSPC) => {
+                // Some that nobody needs may be metadata still.
+                self.freeing().give_back_segments();
+                self.sessions.find_data_segment(number, may_wait)
+            }
+            found => found,
+        };
+        let (segment, uid, label) = found?;
+        let pool = &self.sessions.state.pool;
+        let file = pool.open_segment(segment, rustix::fs::OFlags::RDWR)?;
         self.sessions.lend_segment(number, uid, segment);
         let Sessions {
             state,
@@ -125,6 +118,27 @@ impl Core {
         change.commit(Weight::Fold)?;
         session.segments.push(segment);
         Ok((segment, file))
+    }
+}
+
+impl Sessions {
+    /// The segment that a session may be granted, its user, and the label that it gets. ENOSPC; INPROGRESS, as
+    /// [`Core::grant_segment`] says.
+    fn find_data_segment(
+        &mut self,
+        session: SessionNumber,
+        may_wait: bool,
+    ) -> Result<(SegmentNumber, u32, u32), Errno> {
+        let kept = self.kept_pages();
+        let credentials = &self.all.get(&session).ok_or(Errno::NOENT)?.credentials;
+        let state = &mut self.state;
+        let uid = credentials.uid;
+        let is_class = state.space.shared && !state.is_privileged(credentials);
+        let class = is_class.then(|| Class::only(uid));
+        let label = state.label(class.as_ref());
+        let space = &mut state.space;
+        let segment = space.find_data_segment(&state.pool, session, uid, label, kept, may_wait)?;
+        Ok((segment, uid, label))
     }
 }
 

@@ -9,6 +9,7 @@
 //! * Where there are several users, a segment that goes to another user or class is empty, no
 //!   session looks at it, and its file is another one: what was mapped before shows nothing new.
 //!   One that nobody needs becomes free first ([`crate::freeing::give_back`]), which its entry remembers.
+//!   What was given back while there was one user keeps its file, which nobody else has: it is emptied.
 //! * A data segment that had an owner is given to another one, or used for metadata, only after
 //!   a read lease has shown that no writable descriptor or mapping of it is left.
 
@@ -16,7 +17,7 @@ use crate::pool::files::{Pool, punched, resized};
 use crate::pool::reach::is_out_of_reach;
 use crate::space::granted::Granted;
 use crate::threads::workers::Workers;
-use arck_controller_state::segments::{CONTROLLER, STALE, SegmentEntry, SegmentKind};
+use arck_controller_state::segments::{CONTROLLER, STALE, SegmentEntry, SegmentKind, UNSHARED};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, cast};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -385,6 +386,7 @@ impl Space {
 
     fn next_free(&self) -> Option<SegmentNumber> {
         (self.first_free..self.geometry.segment_count)
+            .filter(|segment| !self.preparing.contains_key(segment))
             .find(|&segment| self.kind(segment) == SegmentKind::Free)
     }
 
@@ -398,10 +400,16 @@ impl Space {
         let Some(segment) = self.next_free() else {
             return Ok(None);
         };
-        self.first_free = segment;
+        if self.preparing.is_empty() {
+            self.first_free = segment;
+        }
         match self.segments[segment as usize].flags & STALE {
             0 => pool.allocate_segment(segment)?,
-            _ => self.make_ready(pool, segment, 0, false)?,
+            _ => match self.make_ready(pool, segment, 0, false) {
+                // Somebody pinned its pages: the next one is another.
+                Err(Errno::AGAIN) => return Ok(None),
+                other => other?,
+            },
         }
         // Without this one.
         pool.order_spares(self.free_segments.saturating_sub(1));
@@ -432,8 +440,8 @@ impl Space {
             .retain(|segment| segments.contains(segment));
     }
 
-    /// Whether no session looks at an empty segment that is to become another's: then its file
-    /// can be another one.
+    /// Whether an empty segment can become another's: where there are several users, if no session looks at it, since
+    /// its file becomes another one then.
     pub(super) fn may_be_renewed(&self, segment: SegmentNumber) -> bool {
         !self.shared || self.sent[segment as usize] == 0
     }
@@ -469,12 +477,17 @@ impl Space {
         is_same: bool,
     ) -> Result<(), Errno> {
         let changes = used == 0 && !is_same;
-        if (changes && self.shared) || (used == 0 && !pool.has_segment(segment)) {
-            return self.renew(pool, segment);
+        let entry = self.entry(segment).unwrap_or_default();
+        let is_seen_by_others = match entry.kind() {
+            SegmentKind::Free => entry.flags & UNSHARED == 0,
+            SegmentKind::Metadata | SegmentKind::Data => self.shared,
+        };
+        if (changes && is_seen_by_others) || (used == 0 && !pool.has_segment(segment)) {
+            return pool.replace_segment(segment);
         }
         let file = pool.open_segment(segment, OFlags::RDWR)?;
         let size = self.geometry.segment_size;
-        let user = self.entry(segment).unwrap_or_default().uid;
+        let user = entry.uid;
         let work = move || {
             rustix::fs::ftruncate(&file, size)?;
             resized(&file);
