@@ -165,7 +165,7 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     let warnings = seen_of.warnings;
     command.args(rest);
     signals::notice_ends(&mut command);
-    signals::outlive_size_limits(&mut command);
+    signals::outlive_size_limits();
 
     let collector = match &arguments.report {
         Some(destination) => Some(report::Collector::new(destination.clone())?),

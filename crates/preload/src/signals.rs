@@ -301,10 +301,14 @@ fn is_there_by_now(address: usize) -> bool {
     }
     // SAFETY: the thread's own; the program is between two instructions, and finds it as it was.
     let errno = unsafe { *libc::__errno_location() };
+    // In its handler the signal is blocked: a guarded look at nothing would end the program.
+    let before = change_mask(libc::SIG_UNBLOCK, OPEN);
     let caught_up = backend::inside(|session| Ok(session.catch_up_with_maps(address)?));
+    let is_there = caught_up.is_ok() && memory::is_readable(address);
+    set_mask(before);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    caught_up.is_ok() && crate::memory::is_readable(address)
+    is_there
 }
 
 /// Runs the program's action for a signal now.

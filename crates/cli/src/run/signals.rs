@@ -75,20 +75,18 @@ pub fn notice_ends(command: &mut Command) {
     unsafe { command.pre_exec(ignore_again) };
 }
 
-/// A limit on the size of files that the command is to have is an error to `arck run` (EFBIG), and not its end.
-pub fn outlive_size_limits(command: &mut Command) {
-    // SAFETY: no handler of anybody's is replaced: `exec` has left none.
-    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    if before == libc::SIG_IGN {
-        return;
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// A limit on the size of files that the command is to have is an error to `arck run` (EFBIG), and not its end. The
+/// command does not inherit that: `exec` resets handlers.
+pub fn outlive_size_limits() {
+    let handler = nothing as *const () as usize;
+    // SAFETY: a handler that does nothing; one that was ignored at start-up stays so.
+    unsafe {
+        if libc::signal(libc::SIGXFSZ, handler) == libc::SIG_IGN {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        }
     }
-    let end_again = || {
-        // SAFETY: a system call without memory, between fork and exec.
-        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
-        Ok(())
-    };
-    // SAFETY: see within.
-    unsafe { command.pre_exec(end_again) };
 }
 
 /// Installs the handlers. The command does not inherit them: `exec` resets handlers.

@@ -104,6 +104,20 @@ fn behind_the_end_there_is_nothing() {
 os.pwrite(file, b"f" * PAGE, 0)
 other = Other()
 place = map(file, 1 << 20, READ)
+libc.signal.restype = ctypes.c_void_p
+leave = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda signal: os._exit(40 + signal))
+libc.signal(7, leave)
+at(place + PAGE)
+"#;
+    let place = Place::made();
+    let script_of = format!("{COMMON}\n{script}");
+    let command = run(&place.pool(), &[], &["python3", "-c", &script_of]);
+    let output = Running::start(command).finished(SOON);
+    assert_eq!(output.status.code(), Some(47), "{output:?}");
+    let script = r#"
+os.pwrite(file, b"f" * PAGE, 0)
+other = Other()
+place = map(file, 1 << 20, READ)
 other.does("g = os.open('file', os.O_RDWR); os.pwrite(g, b'P' * 4096, 4096)")
 child = os.fork()
 if child == 0:
