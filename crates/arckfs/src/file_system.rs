@@ -189,15 +189,17 @@ impl FileSystem {
                 errno: Errno::BUSY,
             });
         }
+        let welcome = session.welcome();
+        let user = (welcome.user, welcome.user_group);
+        let credentials = Credentials::of_session(&process, user);
         let paths = match resolver {
             Resolver::Tree => Paths::Threads(PathCache::default()),
             Resolver::FullPaths => Paths::Table(FullPaths {
+                who: credentials.searcher(),
                 region: session.region(),
                 table: &state.full_paths,
             }),
         };
-        let welcome = session.welcome();
-        let user = (welcome.user, welcome.user_group);
         // Who opens the session looks, for all who join it.
         let protected = Protected::of_group(state.protected.load(Ordering::Acquire));
         state.protected.store(protected.packed(), Ordering::Release);
@@ -206,7 +208,7 @@ impl FileSystem {
                 session,
                 views: &session.state().views,
                 state,
-                credentials: Credentials::of_session(&process, user),
+                credentials,
                 resolution: Resolution { protected, paths },
                 at_hand: AtHand::of_state(session.region(), state),
                 listing: listing::scratch::Scratch::default(),

@@ -40,10 +40,19 @@ impl Resolver {
             Resolver::FullPaths => "fpfs",
         }
     }
+}
 
-    /// The one that is called so.
-    pub fn named(name: &str) -> Option<Resolver> {
-        Resolver::ALL.into_iter().find(|one| one.name() == name)
+/// No file system is called so; `Display` says which there are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no file system; there are: {known}", known = Resolver::ALL.map(Resolver::name).join(", "))]
+pub struct NoFileSystem(String);
+
+impl std::str::FromStr for Resolver {
+    type Err = NoFileSystem;
+
+    fn from_str(name: &str) -> Result<Resolver, NoFileSystem> {
+        let named = Resolver::ALL.into_iter().find(|one| one.name() == name);
+        named.ok_or_else(|| NoFileSystem(name.to_owned()))
     }
 }
 

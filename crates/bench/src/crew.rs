@@ -11,9 +11,10 @@ use crate::conversation::{self, Conversation};
 use crate::machine::Machine;
 use crate::measure::{median, monotonic, process_time};
 use crate::outcome::Outcome;
-use crate::pool::{self, Bench, FileSystemName};
+use crate::pool::{self, Bench};
 use crate::progress::Progress;
 use arck_pm::PersistOption;
+use arckfs::Resolver;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -100,7 +101,7 @@ impl<W: Copy + Serialize> Crew<W> {
             match side {
                 Side::Tmpfs => command.arg("--kernel"),
                 Side::Arck(which) => {
-                    let name = which.resolver().name();
+                    let name = which.name();
                     command.args(["--fs", name, "--group", &format!("{GROUP}-{name}")])
                 }
             };
@@ -198,15 +199,15 @@ pub struct Task<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Tmpfs,
-    Arck(FileSystemName),
+    Arck(Resolver),
 }
 
 impl Side {
     fn name(self) -> &'static str {
         match self {
             Side::Tmpfs => "tmpfs",
-            Side::Arck(FileSystemName::Arckfs) => "Arck",
-            Side::Arck(FileSystemName::Fpfs) => "FPFS",
+            Side::Arck(Resolver::Tree) => "Arck",
+            Side::Arck(Resolver::FullPaths) => "FPFS",
         }
     }
 }

@@ -11,8 +11,9 @@ use crate::chapter::Chapter;
 use crate::crew::{self, How, Rounds, Share, Side, Task};
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::pool::{self, FileSystemName};
+use crate::pool;
 use arck_pm::PersistOption;
+use arckfs::Resolver;
 use case::Case;
 use clap::{Args, ValueEnum};
 
@@ -84,7 +85,7 @@ pub fn measure(arguments: &FxmarkArguments) -> Outcome<Chapter> {
         .flat_map(|&case| [(1, 1), (1, 2), (2, 1)].map(|(p, t)| task(case, p, t)))
         .collect();
     let how = How {
-        sides: [Side::Tmpfs, Side::Arck(FileSystemName::Arckfs)],
+        sides: [Side::Tmpfs, Side::Arck(Resolver::Tree)],
         command: "arck-bench fxmark",
         task: "fxmark",
         told: "FxMark's cases (Rust API), each process a session, of one trust group; nanoseconds from one operation \

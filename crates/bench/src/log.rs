@@ -12,7 +12,7 @@
 
 use crate::latencies::{Latencies, Stopwatch};
 use crate::machine::Machine;
-use crate::measure::{median, monotonic};
+use crate::measure::{self, median, monotonic};
 use crate::outcome::Outcome;
 use crate::output::{Output, Report};
 use crate::pool::{self, Bench};
@@ -391,26 +391,8 @@ fn one_round(
         }
         Ok((begin, Instant::now()))
     };
-    let done: Vec<Outcome<(Instant, Instant)>> = std::thread::scope(|scope| {
-        let one = &one;
-        let workers: Vec<_> = (0..writers)
-            .map(|writer| scope.spawn(move || one(writer)))
-            .collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .map(|result| result.unwrap_or_else(|_| Err("a thread panicked".into())))
-            .collect()
-    });
-    let done = done.into_iter().collect::<Outcome<Vec<_>>>()?;
-    let begin = done.iter().map(|times| times.0).min();
-    let end = done.iter().map(|times| times.1).max();
-    match (begin, end) {
-        (Some(begin), Some(end)) => {
-            let records = turns * together * writers;
-            Ok((end - begin).as_nanos() as f64 / records as f64)
-        }
-        _ => Err("no threads".into()),
-    }
+    let took = measure::together(writers, one)?;
+    Ok(took.as_nanos() as f64 / (turns * together * writers) as f64)
 }
 
 /// How long it takes until a follower has `count` records, of which one comes every `pause` microseconds.

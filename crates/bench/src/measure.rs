@@ -6,7 +6,7 @@
 use crate::outcome::Outcome;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One timed loop.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +128,30 @@ impl Random {
     /// `count` numbers below `limit`.
     pub fn below(&mut self, limit: u64, count: u64) -> Vec<u64> {
         (0..count).map(|_| self.next() % limit).collect()
+    }
+}
+
+/// Runs so many threads, each of which tells when it began and ended; from when the first began until the last was done.
+pub fn together(
+    threads: u64,
+    one: impl Fn(u64) -> Outcome<(Instant, Instant)> + Sync,
+) -> Outcome<Duration> {
+    let done: Vec<Outcome<(Instant, Instant)>> = std::thread::scope(|scope| {
+        let one = &one;
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || one(thread)))
+            .collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined
+            .map(|result| result.unwrap_or_else(|_| Err("a thread panicked".into())))
+            .collect()
+    });
+    let done = done.into_iter().collect::<Outcome<Vec<_>>>()?;
+    let begin = done.iter().map(|times| times.0).min();
+    let end = done.iter().map(|times| times.1).max();
+    match (begin, end) {
+        (Some(begin), Some(end)) => Ok(end - begin),
+        _ => Err("no threads".into()),
     }
 }
 

@@ -19,8 +19,9 @@ use crate::chapter::Chapter;
 use crate::crew::{self, How, Rounds, Share, Side, Task};
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::pool::{self, FileSystemName};
+use crate::pool;
 use arck_pm::PersistOption;
+use arckfs::Resolver;
 use clap::Args;
 use personality::{Personality, Work};
 
@@ -54,13 +55,13 @@ pub struct PersonalitiesArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
     depth: Option<u64>,
 
-    /// Which of Arck's file systems
-    #[arg(long, value_name = "NAME", value_enum, default_value = "arckfs")]
-    fs: FileSystemName,
+    /// Which of Arck's file systems: arckfs, or fpfs
+    #[arg(long, value_name = "NAME", default_value = "arckfs")]
+    fs: Resolver,
 
     /// What it is set beside [default: tmpfs]
-    #[arg(long, value_name = "NAME", value_enum)]
-    beside: Option<FileSystemName>,
+    #[arg(long, value_name = "NAME")]
+    beside: Option<Resolver>,
 
     /// Rounds that count, on each side
     #[arg(long, value_name = "N", default_value_t = 5,

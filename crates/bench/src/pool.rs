@@ -10,8 +10,6 @@
 use crate::outcome::Outcome;
 use arck_controller::{Controller, MkfsOptions, Options, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD, mkfs};
 use arck_pm::{DurabilityMode, PersistOption, PersistPolicy};
-use arckfs::Resolver;
-use clap::ValueEnum;
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -412,22 +410,6 @@ fn serve_until_end(
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let sizes = parse_size::Config::new().with_binary();
     sizes.parse_size(text).map_err(|error| error.to_string())
-}
-
-/// Which of Arck's file systems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FileSystemName {
-    Arckfs,
-    Fpfs,
-}
-
-impl FileSystemName {
-    pub fn resolver(self) -> Resolver {
-        match self {
-            FileSystemName::Arckfs => Resolver::Tree,
-            FileSystemName::Fpfs => Resolver::FullPaths,
-        }
-    }
 }
 
 /// `--persist`.

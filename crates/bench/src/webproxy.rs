@@ -12,7 +12,7 @@
 //!   ArckFS, truncated and not written yet.
 
 use crate::machine::Machine;
-use crate::measure::{Random, median};
+use crate::measure::{self, Random, median};
 use crate::outcome::Outcome;
 use crate::output::{Output, Report};
 use crate::pool::{self, Bench};
@@ -322,21 +322,6 @@ fn one_round(
         }
         Ok((begin, Instant::now()))
     };
-    let done: Vec<Outcome<(Instant, Instant)>> = std::thread::scope(|scope| {
-        let one = &one;
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(move || one(thread)))
-            .collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .map(|result| result.unwrap_or_else(|_| Err("a thread panicked".into())))
-            .collect()
-    });
-    let done = done.into_iter().collect::<Outcome<Vec<_>>>()?;
-    let begin = done.iter().map(|times| times.0).min();
-    let end = done.iter().map(|times| times.1).max();
-    match (begin, end) {
-        (Some(begin), Some(end)) => Ok((end - begin).as_nanos() as f64 / KINDS[kind].1 as f64),
-        _ => Err("no threads".into()),
-    }
+    let took = measure::together(threads, one)?;
+    Ok(took.as_nanos() as f64 / KINDS[kind].1 as f64)
 }

@@ -8,9 +8,9 @@ use crate::groups::{Group, Prepared, Scale};
 use crate::loops::{self, Counting};
 use crate::measure::{Measurement, Samples, compare};
 use crate::outcome::Outcome;
-use crate::pool::{FileSystemName, MOUNT};
+use crate::pool::MOUNT;
 use crate::threads;
-use arckfs::{ConnectOptions, FileSystem};
+use arckfs::{ConnectOptions, FileSystem, Resolver};
 use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
@@ -63,8 +63,8 @@ pub struct WorkerArguments {
     #[arg(long, default_value = "")]
     group: String,
     /// Which file system Arck's is.
-    #[arg(long, value_enum, default_value = "arckfs")]
-    fs: FileSystemName,
+    #[arg(long, default_value = "arckfs")]
+    fs: Resolver,
     #[arg(long)]
     long: bool,
     #[arg(long)]
@@ -141,7 +141,7 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
             pool: arguments.pool.clone(),
             mount: MOUNT.into(),
             group: arguments.group.clone().into_bytes(),
-            resolver: arguments.fs.resolver(),
+            resolver: arguments.fs,
         };
         let file_system = FileSystem::connect(&options).map_err(|error| error.to_string())?;
         let calls = DirectCalls { file_system };

@@ -176,7 +176,7 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
 fn resolver() -> Option<Resolver> {
     match FILE_SYSTEM.get() {
         b"" => Some(Resolver::default()),
-        name => std::str::from_utf8(name).ok().and_then(Resolver::named),
+        name => std::str::from_utf8(name).ok()?.parse().ok(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::errors::{Refusal, of_end};
 use crate::file::OpenFile;
 use crate::listing::{self, Listed};
 use crate::session::Session;
-use arckfs::{At, ConnectOptions, Errno, FileSystem as Arck, Handle, Resolver};
+use arckfs::{At, ConnectOptions, Errno, FileSystem as Arck, Handle, NoFileSystem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -116,10 +116,9 @@ impl FileSystem {
                 "the name of a group has 64 bytes at most",
             ));
         }
-        let resolver = Resolver::named(fs).ok_or_else(|| {
-            let known = Resolver::ALL.map(Resolver::name).join(", ");
-            PyValueError::new_err(format!("{fs} is no file system; there are: {known}"))
-        })?;
+        let resolver = fs.parse();
+        let resolver =
+            resolver.map_err(|error: NoFileSystem| PyValueError::new_err(error.to_string()))?;
         // Where `arck run` shows a pool: absolute symbolic links below that stay inside.
         let mount = std::env::var_os("ARCK_MOUNT").unwrap_or_else(|| "/arck".into());
         let options = ConnectOptions {

@@ -99,7 +99,7 @@ pub fn connect_with(pool: &Path, group: &[u8], resolver: Resolver) -> FileSystem
 /// for it is run over FPFS as well.
 pub fn resolver() -> Resolver {
     match std::env::var("ARCK_TEST_FS") {
-        Ok(name) => Resolver::named(&name).expect("a file system"),
+        Ok(name) => name.parse().expect("a file system"),
         Err(_) => Resolver::default(),
     }
 }

@@ -329,3 +329,51 @@ fn a_group_has_one() {
         drop(connect_with(&pool.path(), b"another", ours));
     }
 }
+
+/// Root's programs of one group, of which one has given up what lets root search everything: it is told so, whatever the
+/// other has walked. Needs root.
+#[test]
+fn who_may_not_search_is_not_led_by_who_may() {
+    for resolver in Resolver::ALL {
+        let pool = TestPool::new(SIZE);
+        let (path, group) = (pool.path(), b"roots");
+        let session = connect_with(&path, group, resolver);
+        make_all(&session, "a/b/c");
+        session.put("a/b/c/file", b"text").expect("put");
+        let at = (At::Root, &b"a/b"[..]);
+        session
+            .change_owner(at.0, at.1, 1234, 1234, 0)
+            .expect("chown");
+        session.change_mode(at.0, at.1, 0o700, 0).expect("chmod");
+        assert!(inode(&session, "a/b/c/file").is_ok(), "{resolver:?}");
+        // Capabilities are a thread's, and who opens a session is looked at then.
+        let weak = std::thread::spawn(move || {
+            give_up_searching();
+            let session = connect_with(&path, group, resolver);
+            inode(&session, "a/b/c/file")
+        });
+        assert_eq!(
+            weak.join().expect("an answer"),
+            Err(Errno::ACCESS),
+            "{resolver:?}"
+        );
+        assert!(inode(&session, "a/b/c/file").is_ok(), "{resolver:?}");
+    }
+}
+
+/// CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH are no longer this thread's.
+fn give_up_searching() {
+    let (head, mut sets) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+    // SAFETY: the kernel reads two words, and writes or reads six.
+    unsafe {
+        assert_eq!(
+            libc::syscall(libc::SYS_capget, head.as_ptr(), sets.as_mut_ptr()),
+            0
+        );
+        sets[0] &= !(1 << 1 | 1 << 2);
+        assert_eq!(
+            libc::syscall(libc::SYS_capset, head.as_ptr(), sets.as_ptr()),
+            0
+        );
+    }
+}

@@ -484,3 +484,34 @@ fn look_ups_while_buckets_come_and_go() {
     });
     assert!((all.enough)(), "hardly anything was done");
 }
+
+/// Threads that end give their places back, while another one ends the session.
+///
+/// # Regression
+/// A thread gave back pages of the region that who ended the session had given back already: the allocator's assertion.
+#[test]
+fn a_session_ends_while_threads_end() {
+    let pool = TestPool::new(POOL);
+    for round in 0..400 {
+        let session = std::sync::Arc::new(pool.session());
+        let together = std::sync::Arc::new(std::sync::Barrier::new(THREADS + 1));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (session, together) = (session.clone(), together.clone());
+                std::thread::spawn(move || {
+                    let name = format!("{round}-{thread}");
+                    session.put(&name, b"text").expect(&name);
+                    together.wait();
+                })
+            })
+            .collect();
+        together.wait();
+        session.end();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("a thread"));
+    }
+    let session = pool.session();
+    let names = session.names("").expect("a listing");
+    assert_eq!(names.len(), 400 * THREADS);
+}

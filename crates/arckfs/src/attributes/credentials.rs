@@ -8,6 +8,7 @@ use crate::interface::Errno;
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::views::CachedInode;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
 /// Who the process is, as the controller saw it at the greeting.
@@ -100,6 +101,12 @@ impl Credentials {
             real: user,
             capabilities: 0,
         }
+    }
+    /// A number that tells apart who may search other directories than others.
+    pub fn searcher(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.uid, self.gid, &self.groups, self.capabilities).hash(&mut hasher);
+        hasher.finish()
     }
     /// Whose is what this process makes: user and group.
     pub fn owner(&self) -> (u32, u32) {

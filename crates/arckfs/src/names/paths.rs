@@ -247,7 +247,7 @@ impl Context<'_> {
     fn by_table(&self, table: &FullPaths, key: Key<'_>) -> Attempt<Option<Directory>> {
         let version = self.state.paths.load(Ordering::Acquire);
         let clock = self.session.change_clock().load(Ordering::Acquire);
-        let hash = key.hash();
+        let hash = table.hash(&key);
         if let Some(found) = table.find(&key, hash)
             && found.version == version
         {
@@ -291,7 +291,7 @@ impl Context<'_> {
             };
             known = &known[..slash];
             let above = Key { path: known, ..key };
-            if let Some(found) = table.find(&above, above.hash())
+            if let Some(found) = table.find(&above, table.hash(&above))
                 && found.version == version
                 && let Some(way) = found.way()
                 && self.stand(way.levels().iter().copied())?
@@ -308,7 +308,7 @@ impl Context<'_> {
         if let Some(directory) = found {
             let end = (directory.number(), directory.generation());
             let clock = if clock.is_multiple_of(2) { clock } else { 0 };
-            table.put(&key, key.hash(), &way, end, version, clock);
+            table.put(&key, table.hash(&key), &way, end, version, clock);
         }
         Ok(found)
     }

@@ -59,8 +59,8 @@ pub struct RunArguments {
     /// File system of the command's programs: arckfs for all that there is, or fpfs, which finds files in deep trees of
     /// many directories by their full paths. All programs of a group have one; without --group, those that have
     /// another are another group [default: $ARCK_FS, else arckfs]
-    #[arg(long, value_name = "NAME", value_enum)]
-    pub fs: Option<FileSystemName>,
+    #[arg(long, value_name = "NAME")]
+    pub fs: Option<Resolver>,
 
     /// Say at exit what was intercepted, on standard error or in FILE (JSON if it ends in .json)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -89,24 +89,6 @@ pub struct RunArguments {
     // follows the command's first word is the command's, options included.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
-}
-
-/// A file system (`--fs`).
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileSystemName {
-    /// The general one
-    Arckfs,
-    /// For deep trees: one table from full paths to directories
-    Fpfs,
-}
-
-impl FileSystemName {
-    pub fn resolver(self) -> Resolver {
-        match self {
-            FileSystemName::Arckfs => Resolver::Tree,
-            FileSystemName::Fpfs => Resolver::FullPaths,
-        }
-    }
 }
 
 /// A name that a trust group can have.

@@ -11,7 +11,7 @@
 //! lasts from one short program to the next, and what they did is folded once, at the end.
 
 use super::arguments::RunArguments;
-use arckfs::{ConnectOptions, FileSystem, Resolver};
+use arckfs::{ConnectOptions, FileSystem, NoFileSystem, Resolver};
 use rustix::io::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -81,18 +81,15 @@ fn build(library: &Path, mount: &Path) -> Result<u64, Errno> {
 /// Which file system the command's programs have. What the environment says is of the program of the pool that this
 /// command was started by, if any.
 pub fn resolver(arguments: &RunArguments) -> Result<Resolver, String> {
-    if let Some(name) = arguments.fs {
-        return Ok(name.resolver());
+    if let Some(resolver) = arguments.fs {
+        return Ok(resolver);
     }
     match std::env::var_os(FILE_SYSTEM).filter(|name| !name.is_empty()) {
         None => Ok(Resolver::default()),
-        Some(name) => name.to_str().and_then(Resolver::named).ok_or_else(|| {
-            let known = Resolver::ALL.map(Resolver::name).join(", ");
-            format!(
-                "{FILE_SYSTEM} is {}, which is no file system; there are: {known}",
-                name.display()
-            )
-        }),
+        Some(name) => {
+            let named = name.to_string_lossy().parse();
+            named.map_err(|error: NoFileSystem| format!("{FILE_SYSTEM}: {error}"))
+        }
     }
 }
 

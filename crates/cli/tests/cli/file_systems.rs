@@ -105,7 +105,7 @@ fn a_file_system_of_another_name_is_none() {
     command.env("ARCK_FS", "ext4");
     refused(
         &finished(command),
-        "ARCK_FS is ext4, which is no file system; there are: arckfs, fpfs",
+        "ARCK_FS: ext4 is no file system; there are: arckfs, fpfs",
     );
     // A program that is told so by somebody else.
     let script = "ARCK_FS=ext4 cat /arck/file; echo $?";

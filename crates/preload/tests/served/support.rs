@@ -61,12 +61,28 @@ pub fn served_by_pool_at(
 }
 
 pub fn set_up(pool: &TestPool, mount: &Path, report: &Path, command: &mut Command) {
+    elsewhere(command);
     command
         .env("LD_PRELOAD", library())
         .env("ARCK_POOL", pool.path())
         .env("ARCK_GROUP", GROUP)
         .env("ARCK_MOUNT", mount)
         .env("ARCK_REPORT", report);
+}
+
+/// Has a command begin in the tests' own directory: one that does not get into the pool does what it does there, and not
+/// among the sources.
+fn elsewhere(command: &mut Command) -> &mut Command {
+    static ELSEWHERE: OnceLock<PathBuf> = OnceLock::new();
+    let directory = ELSEWHERE.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("elsewhere");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        directory
+    });
+    match command.get_current_dir() {
+        Some(_) => command,
+        None => command.current_dir(directory),
+    }
 }
 
 /// Bytes; room for what the tests write.
@@ -167,7 +183,9 @@ pub fn compare(command: impl Fn() -> Command) -> String {
     let directory = plain.files();
     let directory = directory.to_str().expect("UTF-8");
     let expected = shown(
-        &command().arg(directory).output().expect("the command runs"),
+        &elsewhere(command().arg(directory))
+            .output()
+            .expect("the command runs"),
         directory,
     );
     for dispatch in DISPATCHES {

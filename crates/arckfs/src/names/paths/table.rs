@@ -25,6 +25,9 @@ pub const LIMITS: Limits = Limits {
 
 /// The table of a session, in this process.
 pub struct FullPaths {
+    /// Who walks ([`Credentials::searcher`](crate::attributes::credentials::Credentials::searcher)). Members of a group may have
+    /// other capabilities, and what one may search another may not: each finds what those like him have walked.
+    pub who: u64,
     pub region: &'static Region,
     pub table: &'static AtomicOffset<FullPath>,
 }
@@ -80,6 +83,12 @@ impl FullPaths {
                 .try_get(Offset::from_raw(offset))
                 .filter(|_| table != 0)
         })
+    }
+
+    /// The number by which a path of this process's is found.
+    #[inline]
+    pub fn hash(&self, key: &Key<'_>) -> u64 {
+        key.hash() ^ self.who
     }
 
     /// The entry of a path.
@@ -256,6 +265,7 @@ mod tests {
         let region = session.session().region();
         let state = crate::state::AuxiliaryState::find(session.session()).expect("its state");
         body(&FullPaths {
+            who: 0,
             region,
             table: &state.full_paths,
         });
