@@ -11,7 +11,7 @@ pub mod extended;
 
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
 use crate::mappings::Mapping;
-use arck_libfs_kit::engine::{Attempt, Need};
+use arck_libfs_kit::engine::{Attempt, Confirmed, Need};
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{CachedInode, File, flag};
@@ -110,7 +110,10 @@ impl Attributing<'_> {
         let line = branch.line_0();
         line.put_changed(time)?;
         let changed = mode_set.join(line.flush()?);
-        let durable = self.confirm_repeatable(inode, &expected, &mut branch, changed)?;
+        let (confirmed, durable) = self.confirm_fields(inode, &expected, &mut branch, changed)?;
+        if confirmed == Confirmed::Folded {
+            return Ok(());
+        }
         let directory = inode.is_directory();
         if directory {
             self.state.paths_change();
@@ -163,7 +166,10 @@ impl Attributing<'_> {
         }
         line.put_changed(time)?;
         let changed = line.flush()?.join_all(accessed_set);
-        let durable = self.confirm_repeatable(inode, &expected, &mut branch, changed)?;
+        let (confirmed, durable) = self.confirm_fields(inode, &expected, &mut branch, changed)?;
+        if confirmed == Confirmed::Folded {
+            return Ok(());
+        }
         if let Some(time) = accessed {
             inode.accessed.store(time as u64, Ordering::Relaxed);
         }

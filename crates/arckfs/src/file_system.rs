@@ -39,7 +39,7 @@ use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::session::SessionOptions;
 use arck_libfs_kit::views::open::Listed;
 use arck_libfs_kit::views::striping::Purpose;
-use arck_libfs_kit::views::{CachedInode, Directory, File, flag};
+use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use arck_libfs_kit::{Session, ownership};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -68,6 +68,15 @@ const WHOLE_ATTEMPTS: u32 = 32;
 /// In a description's flags, where it is told as nothing: the file was made when it was opened, which no flag that is kept
 /// says otherwise.
 const MADE: i32 = libc::O_EXCL;
+/// What was there before it was opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Absent,
+    There,
+    /// It is (O_TRUNC).
+    ToBeCut,
+}
+
 /// Flags that `F_SETFL` may change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT;
 
@@ -400,29 +409,34 @@ impl FileSystem {
             ..self.start_of(at, path)?
         };
         let is_itself = path.is_empty() && matches!(at, At::Inode(..));
+        let cuts = flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0;
+        let was = |inode: &CachedInode| match cuts && inode.kind() == Some(FileKind::File) {
+            true => Before::ToBeCut,
+            false => Before::There,
+        };
         let found = self.engine.run(|context| {
             if is_itself {
                 let inode = context.view(start.directory.0, start.directory.1)?;
                 context.may_open(inode, flags)?;
-                return Ok(Ok((context.list_open_as_seen(inode)?, false)));
+                return Ok(Ok((context.list_open_as_seen(inode)?, was(inode))));
             }
             let (inode, created) = context.walk(start, path, follow, |place| {
                 context.open_place(place, create, exclusive, mode)
             })?;
             if created {
-                return Ok(Ok((context.listed(inode), true)));
+                return Ok(Ok((context.listed(inode), Before::Absent)));
             }
             context.may_open(inode, flags)?;
             if inode.kind() == Some(FileKind::Pipe) && flags & libc::O_PATH == 0 {
                 return Ok(Err((inode.number(), inode.generation())));
             }
-            Ok(Ok((context.list_open_as_seen(inode)?, false)))
+            Ok(Ok((context.list_open_as_seen(inode)?, was(inode))))
         })?;
-        let (listed, created) = match found {
+        let (listed, before) = match found {
             Ok(found) => found,
             Err(inode) => return Ok(Opening::Pipe(NamedPipe { inode, flags })),
         };
-        let opened = self.finish_open(listed, created, flags);
+        let opened = self.finish_open(listed, before, flags);
         if opened.is_err() {
             self.engine.kit().unlist_open(listed)?;
         }
@@ -465,29 +479,23 @@ impl FileSystem {
             let inode = context.create_nameless(Directory::of(directory)?, creation, linkable)?;
             Ok(context.listed(inode))
         })?;
-        let opened = self.finish_open(listed, true, flags);
+        let opened = self.finish_open(listed, Before::Absent, flags);
         if opened.is_err() {
             self.engine.kit().unlist_open(listed)?;
         }
         Ok(opened?)
     }
 
-    fn finish_open(&self, opened: Listed, created: bool, flags: i32) -> Result<Handle, Errno> {
-        // An empty file too, for its times.
-        if flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 && !created {
-            self.engine.run_local(|context| {
-                let inode = context.view(opened.number, opened.generation)?;
-                match inode.kind() {
-                    Some(FileKind::File) => context.resize(File::of(inode)?, 0).map(drop),
-                    _ => Ok(()),
-                }
-            })?;
+    fn finish_open(&self, opened: Listed, before: Before, flags: i32) -> Result<Handle, Errno> {
+        if before == Before::ToBeCut {
+            // An empty one too, for its times.
+            self.resize_open((opened.number, opened.generation), 0)?;
         }
         let kept = if flags & libc::O_PATH != 0 {
             flags & (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW)
         } else {
             let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
-            let made = if created && flags & NAMELESS == 0 {
+            let made = if before == Before::Absent && flags & NAMELESS == 0 {
                 MADE
             } else {
                 0

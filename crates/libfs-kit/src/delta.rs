@@ -61,6 +61,13 @@ impl<'s> Branch<'s> {
         self.offset + field
     }
 
+    /// All that it says, to be compared with a fold copy.
+    pub(crate) fn content(&self) -> Result<[u8; BRANCH_SIZE], Errno> {
+        let mut content = [0; BRANCH_SIZE];
+        self.bytes.copy_to(0, &mut content).ok_or(OUTSIDE)?;
+        Ok(content)
+    }
+
     /// Where the arena has the size ([`BegunBranch::set_size`]).
     pub fn offset_of_size(&self) -> u64 {
         self.offset_of(offset::SIZE)

@@ -19,7 +19,7 @@ use super::{Data, Written, size_limit};
 use crate::interface::Errno;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{self, BegunBranch, Reached};
-use arck_libfs_kit::engine::{Attempt, Expected, Published, Stop};
+use arck_libfs_kit::engine::{Attempt, Confirmed, Expected, Published, Stop};
 use arck_libfs_kit::format::FILE_SIZE_MAX;
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, Pages, index};
 use arck_libfs_kit::memory::durable as order;
@@ -325,10 +325,15 @@ impl Data<'_> {
             true => line.cut(new, limit)?,
             false => line.lengthen(new, tail)?,
         }
-        // Perhaps it has been folded: nothing of others may come before the next attempt.
-        let stamped = self
-            .confirm_repeatable(&file, &expected, &mut branch, line.flush()?)
+        // Perhaps it has been folded, and nobody knows: nothing of others may come before the next attempt.
+        let (confirmed, stamped) = self
+            .confirm_fields(&file, &expected, &mut branch, line.flush()?)
             .inspect_err(|_| self.keep_exclusive(file.inode()))?;
+        if confirmed == Confirmed::Folded {
+            // What is left behind the end has to be replaced, as the last page is not this session's any more.
+            let is_within = new < old && !new.is_multiple_of(PAGE_SIZE);
+            return Ok(is_within.then_some(new / PAGE_SIZE));
+        }
         file.size.store(new, Ordering::Release);
         file.stamped(time, Some(stamped));
         if new < old {

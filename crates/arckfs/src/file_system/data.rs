@@ -473,13 +473,23 @@ impl FileSystem {
         self.not_path_only(handle)?;
         self.usable(handle, true).map_err(|_| Errno::INVAL)?;
         let file = self.engine.description(handle)?.identity()?;
-        match self.on_handle(handle, |context, inode| {
+        self.resize_open(file, size)
+    }
+
+    /// The same of a file that is listed as open, whatever has become of the right to it and of the path by
+    /// which it was reached.
+    pub(super) fn resize_open(&self, file: (u32, u32), size: u64) -> Result<(), Errno> {
+        let cut = self.engine.run_local(|context| {
+            let inode = context.view(file.0, file.1)?;
             context.resize(File::of(inode)?, size)
-        }) {
+        });
+        match cut {
             Err(denied @ Errno::ACCESS) => self.resize_by_message(file, size, denied)?,
             cut => self.replace_tail(file, cut?),
         }
-        self.refresh_maps_of(handle)?;
+        if crate::mappings::any() {
+            self.refresh_maps(file.0, file.1);
+        }
         self.engine.kit().give_back();
         Ok(())
     }

@@ -9,7 +9,7 @@
 
 use super::Changing;
 use crate::attempt::ATTEMPTS_MAX;
-use crate::delta::{Beginning, Commit};
+use crate::delta::{Beginning, Branch, Commit};
 use crate::need::{Attempt, Need};
 use crate::ownership::{self, Straddled};
 use crate::views::CachedInode;
@@ -60,6 +60,61 @@ impl Changing<'_> {
             true => Ok(durable),
             false => Err(Need::Again.into()),
         }
+    }
+
+    /// Makes durable what fields of a branch were `changed` to, under the lock of the whole inode, and looks a
+    /// second time, as [`Changing::confirm`]. What a fold has taken along is done, and is not made again: the
+    /// path by which the call came may lead nowhere by then. Gives the proofs, too.
+    #[inline]
+    #[track_caller]
+    pub fn confirm_fields<S: FlushedSet>(
+        &self,
+        inode: &CachedInode,
+        expected: &Expected,
+        branch: &mut Beginning,
+        changed: S,
+    ) -> Attempt<(Confirmed, S::Durable)> {
+        let durable = branch.fence(changed);
+        match expected.still_holds(self.header(inode.number())?) {
+            true => Ok((Confirmed::Standing, durable)),
+            false => Ok((self.fields_straddle(inode, expected, branch)?, durable)),
+        }
+    }
+
+    /// A fold got in between: whether it took the branch along as it is now.
+    #[cold]
+    fn fields_straddle(
+        &self,
+        inode: &CachedInode,
+        expected: &Expected,
+        branch: &Branch<'_>,
+    ) -> Attempt<Confirmed> {
+        let header = self.header(inode.number())?;
+        let stored = branch.content()?;
+        let was_inside = self.is_inside();
+        for _ in 0..ATTEMPTS_MAX {
+            self.enter();
+            if header.ownership().is_refused() {
+                return Err(Need::Again.into());
+            }
+            if expected.still_holds(header) {
+                return Ok(Confirmed::Standing);
+            }
+            self.leave();
+            ownership::wait_unmarked(self.session, header)?;
+            if was_inside && is_sealed_with(header, expected) {
+                // As in `straddles`.
+                self.enter();
+                return Ok(Confirmed::Standing);
+            }
+            let (number, place) = (inode.number(), branch.offset_of(0));
+            match ownership::straddled(self.session, header, number, expected, place, &stored)? {
+                Straddled::NotFolded => {}
+                Straddled::Included => return Ok(Confirmed::Folded),
+                Straddled::Missed => return Err(Need::Again.into()),
+            }
+        }
+        Err(Errno::IO.into())
     }
 
     #[inline]

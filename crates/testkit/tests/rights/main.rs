@@ -19,6 +19,7 @@ mod oracle;
 mod set_id;
 mod slices;
 mod storm;
+mod told;
 mod trees;
 mod worker;
 #[path = "../users/world.rs"]
@@ -44,6 +45,7 @@ fn main() -> std::process::ExitCode {
         slices::ALL,
         open::ALL,
         set_id::ALL,
+        told::ALL,
     ];
     let tests = all.concat().into_iter().map(|(name, case)| {
         harness::trial(name, move || {

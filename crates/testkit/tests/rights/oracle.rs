@@ -25,6 +25,8 @@ pub struct Oracle {
     pub files: BTreeMap<u64, File>,
     pub directories: BTreeSet<Place>,
     pub next: u64,
+    /// What was done, and what was told of it, in turn.
+    pub history: Vec<String>,
 }
 
 pub const ATTRIBUTE: &[u8] = b"user.own";
@@ -78,24 +80,33 @@ impl Oracle {
         }
     }
 
-    /// Compares a file with what is known; an error that hides it is given to the caller.
-    pub fn look(&mut self, session: &Session, place: &Place) -> Result<(), Errno> {
+    /// What was done by a path.
+    fn history_of(&self, path: &str) -> String {
+        let lines = self.history.iter().filter(|line| line.contains(path));
+        lines.map(|line| format!("\n  {line}")).collect()
+    }
+
+    /// Compares a file with what is known; an error that hides it is given to the caller, with the call
+    /// that was told it.
+    pub fn look(&mut self, session: &Session, place: &Place) -> Result<(), (&'static str, Errno)> {
         let path = path(place);
-        let stat = session.stat(&path)?;
+        let stat = session.stat(&path).map_err(|errno| ("stat", errno))?;
         let links = self.links(place);
         let file = self.file(place).clone();
         assert_eq!(
             (stat.mode & 0o7777, stat.links, stat.size),
             (file.mode, links, file.content.len() as u64),
-            "mode, links, size of {path}"
+            "mode, links, size of {path}; {}",
+            self.history_of(&path)
         );
-        let content = session.get(&path)?;
+        let content = session.get(&path).map_err(|errno| ("reading", errno))?;
         if let Some(at) = (0..content.len()).find(|&at| content.get(at) != file.content.get(at)) {
             panic!(
-                "{path} of {} bytes: byte {at} is {}, and should be {:?}",
+                "{path} of {} bytes: byte {at} is {}, and should be {:?}; {}",
                 content.len(),
                 content[at],
-                file.content.get(at)
+                file.content.get(at),
+                self.history_of(&path)
             );
         }
         assert_eq!(content.len(), file.content.len(), "{path}");
@@ -104,7 +115,7 @@ impl Oracle {
         let attribute = match plain(session.0.get_extended(subject, ATTRIBUTE, &mut buffer)) {
             Ok(length) => Some(buffer[..length].to_vec()),
             Err(Errno::NODATA) => None,
-            Err(errno) => return Err(errno),
+            Err(errno) => return Err(("getxattr", errno)),
         };
         assert_eq!(attribute, file.attribute, "attribute of {path}");
         Ok(())
@@ -127,7 +138,7 @@ impl Oracle {
         let places: Vec<Place> = self.names.keys().cloned().collect();
         for place in places {
             self.look(session, &place)
-                .unwrap_or_else(|errno| panic!("{}: {errno}", path(&place)));
+                .unwrap_or_else(|(call, errno)| panic!("{call} {}: {errno}", path(&place)));
         }
         for place in &self.directories {
             let path = path(place);

@@ -57,6 +57,9 @@ impl<'s> Worker<'s> {
 
     /// Counts a success, gives an error that is allowed, and fails for all others.
     fn note<T>(&mut self, what: &str, result: Result<T, Errno>) -> Option<T> {
+        let told = result.as_ref().err();
+        let told = told.map_or_else(|| "done".to_owned(), Errno::to_string);
+        self.oracle.history.push(format!("{what}: {told}"));
         match result {
             Ok(value) => {
                 self.done += 1;
@@ -91,7 +94,9 @@ impl<'s> Worker<'s> {
             (18, Some(place)) if few => self.link(&place),
             (19..=20, Some(place)) => {
                 let looked = self.oracle.look(self.session, &place);
-                self.note(&format!("looking at {}", path(&place)), looked);
+                let call = looked.map_or_else(|(call, _)| call, |()| "looking at");
+                let looked = looked.map_err(|(_, errno)| errno);
+                self.note(&format!("{call} {}", path(&place)), looked);
             }
             (21..=22, _) => self.write_shared(),
             (23..=24, _) => self.use_open(),
@@ -114,7 +119,7 @@ impl<'s> Worker<'s> {
         let content = self.random.bytes(length);
         let written = fs.write(handle, &content, Some(0));
         fs.close(handle);
-        let written = self.wrote(&format!("filling {path}"), written);
+        let written = self.wrote(&format!("filling {path} with {length}"), written);
         assert_eq!(written, length, "{path}");
         let file = File {
             content: content[..written].to_vec(),
@@ -160,7 +165,10 @@ impl<'s> Worker<'s> {
         let bytes = self.random.bytes(length);
         let written = fs.write(handle, &bytes, Some(at as u64));
         fs.close(handle);
-        let written = self.wrote(&format!("writing {path}"), written);
+        let written = self.wrote(
+            &format!("writing {path}, {length} at {at} of {size}"),
+            written,
+        );
         assert_eq!(written, length, "{path}");
         let content = &mut self.oracle.file(place).content;
         content.resize(content.len().max(at + length), 0);
@@ -171,7 +179,10 @@ impl<'s> Worker<'s> {
         let path = path(place);
         let size = self.random.below(9000);
         let cut = plain(self.session.0.truncate(At::Root, path.as_bytes(), size));
-        if self.note(&format!("truncating {path}"), cut).is_some() {
+        if self
+            .note(&format!("truncating {path} to {size}"), cut)
+            .is_some()
+        {
             self.oracle.file(place).content.resize(size as usize, 0);
         }
     }
