@@ -4,7 +4,7 @@
 //! Invariant: what the kit asks of ArckFS while it runs an operation ([`LibFs`](kit::LibFs), [`Dependents`]) runs no operation that is
 //! not inside already.
 
-mod by_message;
+pub(crate) mod by_message;
 
 use crate::attributes::Attributing;
 use crate::attributes::credentials::Credentials;

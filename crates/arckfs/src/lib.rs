@@ -37,6 +37,7 @@ mod state;
 
 pub use arck_libfs_kit::connection::{keep_descriptors_from, note_wait};
 pub use arck_libfs_kit::forks;
+pub use arck_libfs_kit::format::Mediation;
 /// For who handles a program's signals, its memory and its locks of that: faults of guarded copies, pages that
 /// are locked, and what the loader knows of the processor.
 pub use arck_libfs_kit::memory::{

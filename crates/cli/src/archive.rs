@@ -15,12 +15,14 @@ mod members;
 mod sparse;
 mod told;
 
-use arckfs::{ConnectOptions, Errno, FileSystem};
+use crate::session;
+use arckfs::FileSystem;
 use clap::Args;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use told::{Told, plain};
+use told::Told;
+pub use told::plain;
 
 /// Options of `arck export`.
 #[derive(Args, Debug)]
@@ -80,22 +82,7 @@ fn with_session(
 ) -> ExitCode {
     let mut told = Told::new(command);
     interrupt::watch();
-    let done = crate::run::locate(pool).and_then(|pool| {
-        let user = crate::run::User::attach(&pool, None)?;
-        let options = ConnectOptions {
-            pool,
-            mount: b"/arck".to_vec(),
-            group: Vec::new(),
-            resolver: arckfs::Resolver::default(),
-        };
-        let fs = FileSystem::connect_waiting(&options).map_err(|error| error.to_string())?;
-        let done = work(&fs, &mut told);
-        let ended = fs
-            .disconnect()
-            .map_err(|errno: Errno| format!("ending the session: {}", plain(errno)));
-        let line = user.end();
-        done.and(ended).and(line.map_or(Ok(()), Err))
-    });
+    let done = session::with_session(pool, |fs| work(fs, &mut told));
     told.bar.finish_and_clear();
     match done {
         Ok(()) if told.wrong == 0 => ExitCode::SUCCESS,

@@ -6,6 +6,7 @@
 
 mod announcing;
 mod archive;
+mod attr;
 mod bar;
 mod bench;
 mod check;
@@ -20,6 +21,7 @@ mod opening;
 mod owner;
 mod run;
 mod serve;
+mod session;
 mod status;
 mod violations;
 
@@ -65,6 +67,8 @@ enum Command {
     Export(archive::ExportArguments),
     /// Read a tar archive into a pool
     Import(archive::ImportArguments),
+    /// Tell or say how sessions write a file
+    Attr(attr::AttrArguments),
     /// Measure: what operations, sharing, threads and programs' starts take
     Bench(bench::BenchArguments),
 }
@@ -129,6 +133,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::main(&arguments),
         Command::Export(arguments) => archive::export(&arguments),
         Command::Import(arguments) => archive::import(&arguments),
+        Command::Attr(arguments) => attr::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
     }
 }

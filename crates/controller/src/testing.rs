@@ -56,6 +56,7 @@ pub fn file(uid: u32, links: u32, root: IndexRoot, size: u64, pages: u64) -> Ino
         pages,
         parent: 0,
         entries: 0,
+        mediation: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
         reserved: [0; 3],

@@ -49,6 +49,39 @@ impl FileKind {
     }
 }
 
+/// How sessions share a file that more than one of them writes (KucoFS, section 3): who writes it becomes its owner, or
+/// sends what he writes to the controller, which applies it. Then it is *mediated*.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Mediation {
+    /// By owners, until the controller finds that it would go back and forth between them.
+    #[default]
+    Auto = 0,
+    /// By messages: nobody owns it for a write that fits in one.
+    On = 1,
+    /// By owners.
+    Off = 2,
+    /// By messages, until the controller finds that they are of no use any more.
+    Found = 3,
+}
+
+impl Mediation {
+    /// Of what is stored; a value that no version has stored is as none.
+    pub fn from_stored(value: u32) -> Mediation {
+        match value {
+            1 => Mediation::On,
+            2 => Mediation::Off,
+            3 => Mediation::Found,
+            _ => Mediation::Auto,
+        }
+    }
+
+    /// Whether writes go by message.
+    pub fn is_mediated(self) -> bool {
+        matches!(self, Mediation::On | Mediation::Found)
+    }
+}
+
 /// The greatest number of a device: 12 bits of the kind of driver and 20 of the device, as Linux lays them out in
 /// `mknod`'s argument and in `st_rdev`.
 pub const DEVICE_MAX: u64 = u32::MAX as u64;
@@ -82,7 +115,9 @@ pub struct Inode {
     pub parent: u32,
     /// Of a directory: names in it.
     pub entries: u32,
-    pub reserved0: u64,
+    /// Of a file: how sessions share it that write it ([`Mediation`]).
+    pub mediation: u32,
+    pub reserved0: u32,
     /// Page of the extended attributes, of a file or directory; null = none.
     pub attributes: PagePtr,
     pub reserved: [u64; 3],
@@ -93,6 +128,10 @@ const _: () = assert!(PAGE_BYTES.is_multiple_of(INODE_SIZE));
 impl Inode {
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)
+    }
+
+    pub fn mediation(&self) -> Mediation {
+        Mediation::from_stored(self.mediation)
     }
 
     /// Copies the live inode at byte address `address`; to be validated by the sequence check.

@@ -6,7 +6,7 @@
 pub use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, NAME_MAX, PATH_MAX};
 pub use arck_core_state::superblock::Durability;
 pub use arck_core_state::{
-    FileKind, IndexRoot, InodeNumber, PAGE_SIZE, PagePtr, Pages, ROOT_INODE,
+    FileKind, IndexRoot, InodeNumber, Mediation, PAGE_SIZE, PagePtr, Pages, ROOT_INODE,
 };
 
 /// Verified directories, searched in place.

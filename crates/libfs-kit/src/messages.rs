@@ -2,8 +2,8 @@
 //! methods of [`session`](crate::session)), by name. Ownership, numbers, pages, room and recalls are asked
 //! for by the [`engine`](crate::engine), as operations need them.
 
-pub use arck_protocol::control::{MAP_WRITABLE, MEMBERS, map_entry};
+pub use arck_protocol::control::{ATTACHED_MAX, MAP_WRITABLE, MEMBERS, map_entry};
 pub use arck_protocol::message::listed::Listed;
-pub use arck_protocol::message::{READ_MAX, WRITE_MAX};
+pub use arck_protocol::message::{READ_MAX, WRITE_MAX, Written};
 pub use arck_protocol::socket::{Access, Call, HandedOn, PIECE_MAX};
 pub use arck_protocol::{InodeList, Request, Response};

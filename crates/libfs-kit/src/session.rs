@@ -33,9 +33,10 @@ use crate::thread::ThreadContext;
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::superblock::Durability;
 use arck_core_state::{Geometry, HeaderCopy, Inode, InodeNumber, LiveHeader};
+use arck_pm::copy::Stores;
 use arck_pm::mapping::Mapping;
 use arck_pm::{AddressSpace, LongFile};
-use arck_protocol::control::ControlMemory;
+use arck_protocol::control::{ATTACHED_MAX, ControlMemory, attachment_offset};
 use arck_protocol::operation::LightBarrier;
 use arck_protocol::ring::Ring;
 use arck_protocol::socket::{Answer, Call, Welcome};
@@ -225,6 +226,34 @@ impl Session {
     /// Asks the controller. Blocks; not to be called inside an operation, since a fold waits
     /// for operations (EIO, or a panic: [`misused`]).
     pub fn request(&self, request: &Request) -> Result<Response, Errno> {
+        self.answer_to(|control, wake, patience| {
+            ring::submit_within(control, self.member(), wake, request, patience)
+        })
+    }
+
+    /// As [`Session::request`], with bytes that go with it, [`ATTACHED_MAX`] at most. EFAULT where they are not all
+    /// there: then nothing was asked.
+    pub fn request_with(&self, request: &Request, attached: &[u8]) -> Result<Response, Errno> {
+        if attached.len() > ATTACHED_MAX {
+            return Err(Errno::INVAL);
+        }
+        let bytes = self.membership.control_mapping.bytes();
+        let attach = |slot| {
+            let place = attachment_offset(slot);
+            let attached = bytes.try_copy_from(place, attached, Stores::Cached);
+            attached.map_err(|error| error.errno())
+        };
+        self.answer_to(|control, wake, patience| {
+            ring::submit_attached(control, self.member(), wake, request, attach, patience)
+        })
+    }
+
+    /// What the controller answers to what is submitted.
+    #[inline]
+    fn answer_to(
+        &self,
+        submit: impl FnOnce(&ControlMemory, BorrowedFd<'_>, Duration) -> Result<usize, Errno>,
+    ) -> Result<Response, Errno> {
         if self.has_ended() {
             return Err(Errno::IO);
         }
@@ -233,9 +262,8 @@ impl Session {
                 "arck: a LibFS asks the controller inside an operation: let the attempt return a Need\n",
             ));
         }
-        let patience = self.connection.patience();
         let (control, wake) = (self.control(), self.connection.wake());
-        let index = ring::submit_within(control, self.member(), wake, request, patience)?;
+        let index = submit(control, wake, self.connection.patience())?;
         match self.connection.finish(control, index)? {
             Response::Error(errno) => Err(Errno::from_raw_os_error(errno)),
             response => Ok(response),

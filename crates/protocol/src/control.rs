@@ -3,6 +3,7 @@
 //! # Invariants
 //! * Everything is an atomic word; both sides may write at any time, so neither believes what
 //!   it has not copied and checked.
+//! * What is attached to a request is written by who has claimed its slot, before it is submitted.
 //! * `awake`, `closed`, `region_made`, the free counts and `delta_credits` are written by the controller; request
 //!   slots pass back and forth by their state; operation slots, open table, table of maps and
 //!   `delta_used`, the numbers of slots in use are written by the session.
@@ -33,6 +34,32 @@ pub struct ControlMemory {
     pub open: [AtomicU64; OPEN_SLOTS],
     /// Entries by [`map_entry`]; of them, only as many as the header's `maps` says are in use.
     pub maps: [AtomicU64; MAP_SLOTS],
+    /// Of each request slot, what comes with the request and is too long for its payload. Memory is there for those
+    /// that were used.
+    pub attachments: [Attachment; REQUEST_SLOTS],
+}
+
+/// Most bytes that one request has besides its payload.
+pub const ATTACHED_MAX: usize = 64 << 10;
+
+/// Bytes of the session's that belong to the request in a slot, and are written by who has claimed it.
+#[repr(C, align(4096))]
+pub struct Attachment(pub [AtomicU64; ATTACHED_MAX / 8]);
+
+/// Where in control memory the attachment of a slot begins.
+pub fn attachment_offset(slot: usize) -> usize {
+    std::mem::offset_of!(ControlMemory, attachments) + slot * ATTACHED_MAX
+}
+
+impl Attachment {
+    /// A copy of the first bytes, [`ATTACHED_MAX`] at most.
+    pub fn copy(&self, length: usize) -> Option<Vec<u8>> {
+        let words = self.0.get(..length.div_ceil(8))?;
+        let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+        let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        bytes.truncate(length);
+        Some(bytes)
+    }
 }
 
 #[repr(C, align(4096))]
@@ -144,7 +171,10 @@ const _: () = {
     assert!(PAYLOAD_WORDS * 8 == crate::message::MESSAGE_MAX);
     assert!(
         CONTROL_SIZE
-            == 4096 + REQUEST_SLOTS * 2048 + THREAD_SLOTS * 64 + (OPEN_SLOTS + MAP_SLOTS) * 8
+            == 4096
+                + REQUEST_SLOTS * (2048 + ATTACHED_MAX)
+                + THREAD_SLOTS * 64
+                + (OPEN_SLOTS + MAP_SLOTS) * 8
     );
 };
 

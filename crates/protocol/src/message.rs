@@ -218,14 +218,29 @@ pub enum Request {
     },
     /// Writes at most [`WRITE_MAX`] bytes to a file, at its end with `append`: for who may write it, or
     /// could when he opened it, and cannot own it or cannot map what is around them. Durable when it is
-    /// answered. → [`Response::Bytes`]: the position behind them, 8 bytes; EACCES, ESTALE, EISDIR,
-    /// EINVAL, EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
+    /// answered. → [`Response::Bytes`]: a [`Written`]; EACCES, ESTALE, EISDIR, EINVAL, EFBIG, ENOSPC; EBUSY if a
+    /// session has it mapped for writing.
     24 Write {
         inode: InodeNumber,
         generation: u32,
         position: u64,
         append: bool,
         bytes: Vec<u8> as Bytes<WRITE_MAX>,
+    },
+    /// As [`Request::Write`], of `length` bytes that are [attached](crate::control::Attachment): whole, or not at all.
+    28 WriteAttached {
+        inode: InodeNumber,
+        generation: u32,
+        position: u64,
+        append: bool,
+        length: u32,
+    },
+    /// How sessions share a file that more than one of them writes ([`arck_core_state::Mediation`]), for its owner and for
+    /// root. → `Done`; EACCES, EPERM, ESTALE, EINVAL (no file, or no such value), ENOSPC.
+    27 SetMediation {
+        inode: InodeNumber,
+        generation: u32,
+        mediation: u32,
     },
     /// Changes the length of a file, as [`Request::Write`] writes it. → `Done`; EACCES, ESTALE, EINVAL,
     /// EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
@@ -275,6 +290,32 @@ pub enum Response {
 }
 
 const _: () = assert!(Request::MOST <= MESSAGE_MAX && Response::MOST <= MESSAGE_MAX);
+
+/// What a write by message has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// The position behind the bytes.
+    pub end: u64,
+    /// Whether the next one is to come by message, too.
+    pub is_mediated: bool,
+}
+
+impl Written {
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = self.end.to_le_bytes().to_vec();
+        bytes.push(u8::from(self.is_mediated));
+        bytes
+    }
+    pub fn decode(bytes: &[u8]) -> Option<Written> {
+        let (&end, &[is_mediated @ (0 | 1)]) = bytes.split_first_chunk()? else {
+            return None;
+        };
+        Some(Written {
+            end: u64::from_le_bytes(end),
+            is_mediated: is_mediated == 1,
+        })
+    }
+}
 
 impl Request {
     /// Encodes into `buffer`; gives the bytes used.

@@ -75,6 +75,18 @@ fn requests() -> Vec<Request> {
             append: true,
             bytes: vec![0xaa, 0xbb],
         },
+        Request::WriteAttached {
+            inode: 30,
+            generation: 31,
+            position: 3 << 40,
+            append: true,
+            length: 5000,
+        },
+        Request::SetMediation {
+            inode: 34,
+            generation: 35,
+            mediation: 1,
+        },
         Request::Resize {
             inode: 22,
             generation: 23,
@@ -378,7 +390,7 @@ fn each_message_has_the_bytes_that_it_had() {
     }
     assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
     assert_eq!(
-        PROTOCOL_VERSION, 18,
+        PROTOCOL_VERSION, 19,
         "other bytes: keep those of this version"
     );
 }

@@ -140,6 +140,34 @@ pub fn submit_within(
     ring.submit(index, write, request)
 }
 
+/// The same of a request that has bytes besides: `attach` puts them where they belong, to the
+/// slot that it is told; what it fails with ends it.
+pub fn submit_attached(
+    control: &ControlMemory,
+    member: u16,
+    wake: BorrowedFd<'_>,
+    request: &Request,
+    attach: impl FnOnce(usize) -> Result<(), Errno>,
+    patience: Duration,
+) -> Result<usize, Errno> {
+    let write = || {
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    };
+    let ring = Ring::of(control, member);
+    let index = ring.claim(Instant::now() + patience)?;
+    if let Err(errno) = attach(index) {
+        ring.give_up(index);
+        return Err(errno);
+    }
+    ring.submit(index, write, request)
+}
+
+/// A copy of the bytes that are attached to the request in a slot. EINVAL: no request has so many.
+pub fn attached(control: &ControlMemory, index: usize, length: u32) -> Result<Vec<u8>, Errno> {
+    let attachment = control.attachments.get(index).ok_or(Errno::INVAL)?;
+    attachment.copy(length as usize).ok_or(Errno::INVAL)
+}
+
 /// Whether a submitted request has its answer, or will never have one.
 pub fn is_answered(control: &ControlMemory, index: usize) -> bool {
     control.header.closed.load(Ordering::Acquire) != 0
@@ -224,7 +252,7 @@ impl<'a> Ring<'a> {
         let length = match request.encode(&mut buffer) {
             Ok(length) => length,
             Err(_) => {
-                slot.state.store(slot_state::FREE, Ordering::Release);
+                self.give_up(index);
                 return Err(Errno::NAMETOOLONG);
             }
         };
@@ -236,6 +264,13 @@ impl<'a> Ring<'a> {
             wake();
         }
         Ok(index)
+    }
+
+    /// Frees a claimed slot.
+    fn give_up(self, index: usize) {
+        if let Some(slot) = self.requests.get(index) {
+            slot.state.store(slot_state::FREE, Ordering::Release);
+        }
     }
 
     /// See [`finish`].

@@ -13,8 +13,9 @@ use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::memory::guarded::guarded_copy;
 use arck_libfs_kit::messages::Listed;
 use arck_libfs_kit::messages::PIECE_MAX;
-use arck_libfs_kit::messages::{READ_MAX, WRITE_MAX};
+use arck_libfs_kit::messages::{ATTACHED_MAX, READ_MAX, WRITE_MAX, Written};
 use arck_libfs_kit::messages::{Request, Response};
+use arck_libfs_kit::views::flag;
 use rustix::fd::BorrowedFd;
 use std::collections::HashSet;
 
@@ -25,6 +26,25 @@ const PIECES_FROM: usize = 4 * READ_MAX;
 const LISTINGS_MAX: usize = 16;
 /// A bucket is read anew so often, if the directory changes time and again; and whenever any was split.
 const REREADS_MAX: usize = 8;
+
+/// What is in buffers of a program's, one after the other, if it fits into one message and all of it is there.
+pub(crate) fn gathered<'b>(buffers: impl Iterator<Item = &'b [u8]> + Clone) -> Option<Vec<u8>> {
+    let lengths = buffers.clone().map(<[u8]>::len);
+    let total = lengths.fold(0usize, usize::saturating_add);
+    if total > ATTACHED_MAX {
+        return None;
+    }
+    let mut all = vec![0; total];
+    let mut done = 0;
+    for buffer in buffers {
+        let target = &mut all[done..done + buffer.len()];
+        // SAFETY: the target is a slice's memory of as many bytes, which nobody else uses; the source is the program's
+        // buffer, which need not be there.
+        unsafe { guarded_copy(target.as_mut_ptr(), buffer.as_ptr(), buffer.len()) }.ok()?;
+        done += buffer.len();
+    }
+    Some(all)
+}
 
 impl Engine {
     /// Reads, as the controller reads it out; `denied` is why it cannot be read in place, and what is
@@ -148,10 +168,7 @@ impl Engine {
                 bytes,
             };
             match self.session.request(&request) {
-                Ok(Response::Bytes(at)) => {
-                    let at = at.try_into().map_err(|_| Errno::PROTO)?;
-                    end = u64::from_le_bytes(at);
-                }
+                Ok(Response::Bytes(told)) => end = Written::decode(&told).ok_or(Errno::PROTO)?.end,
                 Ok(_) => return Err(Errno::PROTO),
                 Err(_) if done != 0 => break,
                 Err(Errno::ACCESS | Errno::BUSY) => return Err(denied),
@@ -160,6 +177,42 @@ impl Engine {
             done += length;
         }
         Ok((done, end))
+    }
+
+    /// Whether writes of a file go by message, as far as is known: another process may know better.
+    #[inline]
+    pub(crate) fn is_mediated(&self, number: InodeNumber) -> bool {
+        let known = self.kit().known(number);
+        known.is_some_and(|inode| inode.has(flag::MEDIATED))
+    }
+
+    /// Has the controller write a buffer to a mediated file, [`ATTACHED_MAX`] bytes at most: one write, for everybody,
+    /// and after a crash. Durable on return. Gives the position behind the bytes. EBUSY: a session has it mapped for
+    /// writing, and it is written by its owner. EFAULT.
+    pub(crate) fn write_mediated(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        buffer: &[u8],
+        position: Option<u64>,
+    ) -> Result<u64, Errno> {
+        let request = Request::WriteAttached {
+            inode,
+            generation,
+            position: position.unwrap_or(0),
+            append: position.is_none(),
+            length: u32::try_from(buffer.len()).map_err(|_| Errno::INVAL)?,
+        };
+        let Response::Bytes(told) = self.session.request_with(&request, buffer)? else {
+            return Err(Errno::PROTO);
+        };
+        let written = Written::decode(&told).ok_or(Errno::PROTO)?;
+        if !written.is_mediated
+            && let Some(inode) = self.kit().known(inode)
+            && inode.has(flag::MEDIATED)
+        {
+            inode.set(flag::MEDIATED, false);
+        }
+        Ok(written.end)
     }
 
     /// Has the controller change the length of a file; `denied` as when it

@@ -5,8 +5,11 @@ use super::*;
 use crate::data::size_limit;
 use crate::data::write::ONE_STEP;
 use crate::descriptions::OffsetCell;
+use crate::engine::by_message::gathered;
+use arck_libfs_kit::engine::{Need, Stop};
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::guarded::guarded_copy;
+use arck_libfs_kit::messages::ATTACHED_MAX;
 use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::exclusive::Exclusive;
 use std::cell::Cell;
@@ -266,8 +269,25 @@ impl FileSystem {
         };
         let mut end = from;
         let mut stale_maps = false;
+        // What goes by message is seen whole by other sessions, too, if it is one.
+        let gathered = match self.engine.is_mediated(number) {
+            false => None,
+            true => {
+                known.extend(buffers.by_ref());
+                gathered(known.iter().copied())
+            }
+        };
         let write = || {
             let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
+            if let Some(whole) = &gathered {
+                let place = match append {
+                    true => Position::End,
+                    false => Position::At(end),
+                };
+                let (written, at) = self.write_piece(description, whole, place, &mut stale_maps)?;
+                end = at;
+                return Ok(written);
+            }
             let mut done = 0;
             for buffer in known.into_iter().chain(buffers) {
                 let place = match append {
@@ -347,18 +367,32 @@ impl FileSystem {
         };
         let mut in_parts = false;
         let limit = size_limit::known();
+        // What has to end somewhere is not for one message.
+        let mut may_mediate = limit == u64::MAX && (1..=ATTACHED_MAX).contains(&buffer.len());
         loop {
             // A step is made whole if it can be: only a pool that is full, or about full and
             // slow to give pages, cuts it, and ends the write there.
             let mut attempts = 0;
             let mut size = u64::MAX;
-            let step = self.engine.run_local(|context| {
+            let mut is_mediated = false;
+            let mut step = self.engine.run_local(|context| {
                 attempts += 1;
                 in_parts |= attempts > WHOLE_ATTEMPTS;
-                let inode = match readable.len() > done {
-                    true => context.view_to_change(number, generation)?,
-                    false => context.view(number, generation)?,
+                let viewed = match readable.len() > done {
+                    true => context.view_to_change(number, generation),
+                    false => context.view(number, generation),
                 };
+                is_mediated = may_mediate
+                    && match &viewed {
+                        Ok(inode) => inode.has(flag::MEDIATED),
+                        // Another session has it, for something else.
+                        Err(Stop::Need(Need::TakeOver(_))) => self.engine.is_mediated(number),
+                        Err(_) => false,
+                    };
+                if is_mediated {
+                    return Ok((0, 0));
+                }
+                let inode = viewed?;
                 size = inode.size.load(Ordering::Relaxed);
                 let written = context.write_at(
                     File::of(inode)?,
@@ -370,6 +404,20 @@ impl FileSystem {
                 *stale_maps = inode.has(flag::STALE_MAPS);
                 Ok(written)
             });
+            if is_mediated && step.is_ok() {
+                let rest = &readable[done..];
+                let at = match place {
+                    Position::At(at) => Some(at),
+                    Position::End => None,
+                };
+                let written = self.engine.write_mediated((number, generation), rest, at);
+                if written == Err(Errno::BUSY) {
+                    may_mediate = false;
+                    continue;
+                }
+                *stale_maps = crate::mappings::any();
+                step = written.map(|end| (rest.len(), end.saturating_sub(rest.len() as u64)));
+            }
             match step {
                 Ok((written, at)) => {
                     let is_cut = in_parts && written < ONE_STEP;

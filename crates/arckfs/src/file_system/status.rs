@@ -1,6 +1,9 @@
 //! Attributes of inodes and of the pool.
 
 use super::*;
+use arck_libfs_kit::engine::Need;
+use arck_libfs_kit::format::Mediation;
+use arck_libfs_kit::messages::Request;
 
 impl FileSystem {
     pub fn stat_handle(&self, handle: Handle) -> Result<Attributes, Errno> {
@@ -21,6 +24,35 @@ impl FileSystem {
             Ok(())
         })?;
         Ok(attributes)
+    }
+
+    /// Whether sessions write a file by messages, or by turns as its owner. EINVAL for what is no file.
+    pub fn mediation(&self, at: At, path: &[u8]) -> Result<Mediation, Failure> {
+        self.on_path(at, path, 0, |context, inode| match inode.kind() {
+            Some(FileKind::File) => {
+                let verified = context.verified(inode.number())?;
+                Ok(verified.map_or(Mediation::Auto, |(_, inode)| inode.mediation()))
+            }
+            _ => Err(Errno::INVAL.into()),
+        })
+    }
+
+    /// Says so, durably, of a file; for its owner and for root. EPERM; EINVAL for what is no file.
+    pub fn set_mediation(&self, at: At, path: &[u8], mediation: Mediation) -> Result<(), Failure> {
+        let (inode, generation) = self.on_path(at, path, 0, |_, inode| match inode.kind() {
+            // The controller knows it once the directory is folded in which it was made.
+            Some(FileKind::File) if inode.has(flag::UNCOMMITTED) => {
+                Err(Need::Commit([inode.holder.load(Ordering::Relaxed), 0]).into())
+            }
+            Some(FileKind::File) => Ok((inode.number(), inode.generation())),
+            _ => Err(Errno::INVAL.into()),
+        })?;
+        let request = Request::SetMediation {
+            inode,
+            generation,
+            mediation: mediation as u32,
+        };
+        Ok(self.engine.session.ask(&request)?)
     }
 
     /// `mode`: R_OK | W_OK | X_OK or F_OK; `flags`: AT_EACCESS, AT_SYMLINK_NOFOLLOW.

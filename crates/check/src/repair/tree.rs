@@ -56,6 +56,7 @@ impl Repair<'_, '_> {
                     pages: 0,
                     parent,
                     entries: 0,
+                    mediation: 0,
                     reserved0: 0,
                     attributes: PagePtr::NULL,
                     reserved: [0; 3],

@@ -12,6 +12,7 @@ mod group_maps;
 mod lacking;
 mod leaving;
 mod managed;
+mod mediated;
 mod meeting;
 mod mistakes;
 mod mounting;

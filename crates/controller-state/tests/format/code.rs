@@ -18,7 +18,7 @@ use arck_core_state::inode;
 use arck_core_state::record::{self, DeltaPageHeader, RecordRef, StoredRecord, effect};
 use arck_core_state::superblock::{self, Durability, StoredSuperblock};
 use arck_core_state::{
-    FileKind, Geometry, IndexRoot, Inode, Ownership, PagePtr, PageWords, layout,
+    FileKind, Geometry, IndexRoot, Inode, Mediation, Ownership, PagePtr, PageWords, layout,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -185,6 +185,7 @@ pub fn structures() -> Structures {
             pages,
             parent,
             entries,
+            mediation,
             reserved0,
             attributes,
             reserved,
@@ -526,6 +527,13 @@ pub fn enumerations() -> BTreeMap<&'static str, BTreeMap<String, u64>> {
     BTreeMap::from([
         ("FileKind", values(FileKind::from_u8)),
         ("HeaderKind", values(HeaderKind::from_u8)),
+        (
+            "Mediation",
+            values(|value| {
+                let mediation = Mediation::from_stored(value.into());
+                (mediation as u32 == u32::from(value)).then_some(mediation)
+            }),
+        ),
         (
             "Durability",
             values(|value| Durability::from_u32(value.into())),

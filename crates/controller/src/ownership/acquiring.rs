@@ -15,7 +15,7 @@ use crate::sessions::session::OWNED_MAX;
 use crate::state::change::{Change, Weight};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, InodeNumber, Ownership, cast};
+use arck_core_state::{FileKind, InodeNumber, Mediation, Ownership, cast};
 use arck_protocol::Response;
 use arck_verifier::VerifiedState;
 use rustix::io::Errno;
@@ -86,6 +86,9 @@ impl Owners<'_> {
         if let Some(not_before) = not_before
             && not_before > Instant::now()
         {
+            for (&owner, numbers) in &others {
+                self.sessions.note_wanted(owner, numbers);
+            }
             return Ok(Reply::Later(not_before));
         }
         if self.sessions.ensure_slots(session, inodes.len())? == Grown::Later {
@@ -94,8 +97,13 @@ impl Owners<'_> {
         // Early, so that nothing is folded for nothing.
         self.sessions.refuse_mapped(session, inodes)?;
         let folding = Instant::now();
-        for (owner, numbers) in others {
-            self.reclaim(owner, &numbers)?;
+        let mut found = Vec::new();
+        for (owner, numbers) in &others {
+            found.extend(self.sessions.change_owner(*owner, numbers));
+            self.reclaim(*owner, numbers)?;
+        }
+        for number in found {
+            self.mediate(number)?;
         }
         let earned = (folding.elapsed() * EARNED).min(EARNED_MAX);
         let granting = self.folds.meter.now();
@@ -109,17 +117,36 @@ impl Owners<'_> {
             }
         }
         self.give(session, &wanted)?;
-        if earned > self.sessions.options.lease
-            && let Some(session) = self.sessions.all.get_mut(&session)
+        let is_earned = earned > self.sessions.options.lease;
+        if let Some(session) = self.sessions.all.get_mut(&session)
+            && (is_earned || !others.is_empty())
         {
+            let operations = session.operations();
             for &number in &wanted {
                 if let Some(owned) = session.owned.get_mut(number) {
-                    owned.rest_mut().earned = earned;
+                    owned.rest_mut().operations = operations;
+                    if is_earned {
+                        owned.rest_mut().earned = earned;
+                    }
                 }
             }
         }
         self.folds.meter.add(granting, |m| &mut m.grant);
         Ok(Reply::Now(Response::Done))
+    }
+
+    /// A file that nobody owns is mediated from now on, as the controller has found.
+    fn mediate(&mut self, number: InodeNumber) -> Result<(), Errno> {
+        let inode = self.sessions.state.shadow(number);
+        if inode.is_none_or(|inode| inode.mediation() != Mediation::Auto) {
+            return Ok(());
+        }
+        self.access().change_inode(number, |change| {
+            let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+            inode.mediation = Mediation::Found as u32;
+            change.set_inode(inode);
+            Ok(())
+        })
     }
 
     /// Takes inodes from an owner: folds them, and sets aside what cannot be folded.

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! * Whoever holds a [`Pool`] holds the lock of the pool: there is one controller.
-//! * Only metadata segments are mapped writable here, and arenas are mapped read-only; data
-//!   segments are not mapped at all. Descriptors for sessions come from fresh opens.
+//! * Only metadata segments are mapped writable here, and arenas are mapped read-only; of data
+//!   segments the one that was [written last](crate::pool::written) is, at most. Descriptors for sessions come from fresh
+//!   opens.
 //! * Every page that is stored to has been allocated in the backing before.
 
 use crate::error::{Error, Result};
@@ -55,6 +56,8 @@ pub struct Pool {
     /// Segments whose files are gone, of which the log has told.
     lost: Mutex<BTreeSet<SegmentNumber>>,
     spares: Mutex<SpareFiles>,
+    /// See [`written`](crate::pool::written).
+    pub(super) written: Mutex<Option<(SegmentNumber, Arc<Mapping>)>>,
 }
 
 /// Durability as the superblock says it.
@@ -288,6 +291,7 @@ impl Pool {
             sync_hook: None,
             lost: Mutex::default(),
             spares: Mutex::default(),
+            written: Mutex::default(),
         };
         Ok((pool, was_clean, same_boot))
     }
@@ -448,6 +452,7 @@ impl Pool {
 
     /// Removes one of the pool's files; that it is not there is no error.
     pub fn remove_file(&self, name: &str) {
+        self.forget_written();
         match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
             Ok(()) => record::file(|| FileChange::Removed { name: name.into() }),
             Err(Errno::NOENT) => {}

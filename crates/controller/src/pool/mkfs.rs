@@ -114,6 +114,7 @@ pub fn mkfs(
         pages: 0,
         parent: ROOT_INODE,
         entries: 0,
+        mediation: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
         reserved: [0; 3],

@@ -20,3 +20,4 @@ pub mod reach;
 pub mod segment_files;
 pub mod spare_files;
 pub mod superblock;
+pub mod written;

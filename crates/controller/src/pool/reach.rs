@@ -52,6 +52,7 @@ pub fn reach_of(directory: &OwnedFd, name: &str) -> Reach {
 impl Pool {
     /// As [`reach_of`].
     pub fn reach(&self, name: &str) -> Reach {
+        self.forget_written();
         reach_of(self.directory(), name)
     }
 }

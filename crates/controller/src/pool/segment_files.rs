@@ -65,6 +65,7 @@ impl Pool {
     /// Gives a segment a new file, durably: who has the old one open or mapped keeps that. ENOSPC;
     /// blocks for as long as somebody holds the lock of the old one.
     pub fn replace_segment(&self, segment: SegmentNumber) -> Result<(), Errno> {
+        self.forget_written();
         match self.put_in_place(segment) {
             Err(Errno::NOSPC | Errno::DQUOT) => {
                 self.spares().give_up();

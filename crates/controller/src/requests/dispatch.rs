@@ -19,8 +19,8 @@ use arck_verifier::Credentials;
 use rustix::io::Errno;
 
 impl Core {
-    /// Answers a request of a session.
-    pub fn request(&mut self, session: SessionNumber, request: &Request) -> Reply {
+    /// Answers a request of a session; `attached` is a copy of what is attached to it.
+    pub fn request(&mut self, session: SessionNumber, request: &Request, attached: &[u8]) -> Reply {
         match request {
             Request::GrantInodes { count } => self.grant_inodes(session, *count),
             Request::Acquire { inodes } | Request::Recall { inodes }
@@ -79,6 +79,24 @@ impl Core {
                 let place = (!append).then_some(*position);
                 self.write(session, (*inode, *generation), place, bytes)
             }
+            Request::WriteAttached {
+                inode,
+                generation,
+                position,
+                append,
+                length,
+            } => {
+                let place = (!append).then_some(*position);
+                match *length as usize == attached.len() {
+                    true => self.write(session, (*inode, *generation), place, attached),
+                    false => Errno::INVAL.into(),
+                }
+            }
+            Request::SetMediation {
+                inode,
+                generation,
+                mediation,
+            } => self.set_mediation(session, (*inode, *generation), *mediation),
             Request::Resize {
                 inode,
                 generation,

@@ -1,11 +1,13 @@
 //! Writing and cutting by message: what a session may write and cannot own, or of which it cannot see
 //! what is around. Its user could write the file when he opened it, and may not any more; or he may write it
-//! and not read it.
+//! and not read it. And what sessions that do not trust each other write by turns: a *mediated* file (KucoFS, section 3),
+//! which nobody has to own for that.
 //!
 //! # Invariants
 //! * Written by the controller, into pages of its own, in the same change as the inode that leads to
 //!   them: whole or not at all, also after a crash. Data is durable before that is.
-//! * What others have changed of the file is folded first, in the same change.
+//! * What others have changed of the file is folded first, in the same change. Of a mediated file before it, and its
+//!   owner has it no longer then, when its lease is over: it was that for what no message does.
 //! * What lies between the old end of the file and the bytes is zero.
 
 use crate::core::Core;
@@ -15,14 +17,16 @@ use crate::pool::clock::now;
 use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
 use arck_core_state::geometry::{FILE_SIZE_MAX, SessionNumber};
-use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_BYTES, PAGE_SIZE, cast};
+use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, PAGE_BYTES, PAGE_SIZE, cast};
 use arck_protocol::Response;
-use arck_protocol::message::WRITE_MAX;
+use arck_protocol::control::ATTACHED_MAX;
+use arck_protocol::message::Written;
 use arck_verifier::Credentials;
 use rustix::io::Errno;
+use std::time::Instant;
 
 impl Core {
-    /// See [`arck_protocol::Request::Write`]; `position` none: at the end.
+    /// See [`arck_protocol::Request::Write`] and [`arck_protocol::Request::WriteAttached`]; `position` none: at the end.
     pub fn write(
         &mut self,
         session: SessionNumber,
@@ -30,8 +34,15 @@ impl Core {
         position: Option<u64>,
         bytes: &[u8],
     ) -> Reply {
+        if bytes.is_empty() || bytes.len() > ATTACHED_MAX {
+            return Errno::INVAL.into();
+        }
+        if let Some(due) = self.lease_of_other(session, file.0) {
+            self.sessions.note_wanted(due.0, &[file.0]);
+            return Reply::Later(due.1);
+        }
         match self.try_write(session, file, position, bytes) {
-            Ok(end) => Reply::Now(Response::Bytes(end.to_le_bytes().to_vec())),
+            Ok(written) => Reply::Now(Response::Bytes(written.encode())),
             Err(errno) => errno.into(),
         }
     }
@@ -42,16 +53,98 @@ impl Core {
         file: (InodeNumber, u32),
         position: Option<u64>,
         bytes: &[u8],
-    ) -> Result<u64, Errno> {
-        if bytes.is_empty() || bytes.len() > WRITE_MAX {
-            return Err(Errno::INVAL);
-        }
+    ) -> Result<Written, Errno> {
+        let (inode, was_owned) = self.expect_file(session, file)?;
+        let mediating = &mut self.sessions.mediating;
+        let mediation = match inode.mediation() {
+            Mediation::Found if !mediating.writes(file, session, was_owned, Instant::now()) => {
+                Mediation::Auto
+            }
+            as_it_is => as_it_is,
+        };
         let mut end = 0;
         self.change_file(session, file, |change, who| {
-            end = put(change, file.0, who, position, bytes)?;
+            end = put(change, file.0, who, position, bytes, mediation)?;
+            // Appended twice it would be there twice.
+            change.completes_request();
             Ok(())
         })?;
-        Ok(end)
+        if mediation == Mediation::Found {
+            self.sessions.mediating.served(file, Instant::now());
+        }
+        Ok(Written {
+            end,
+            is_mediated: mediation.is_mediated(),
+        })
+    }
+
+    /// Until when the owner of a mediated file has it, if that is another session: for what no message does.
+    fn lease_of_other(
+        &self,
+        session: SessionNumber,
+        number: InodeNumber,
+    ) -> Option<(SessionNumber, Instant)> {
+        let inode = self.sessions.state.shadow(number)?;
+        let owner = self.sessions.state.header_copy(number)?.ownership.session();
+        if !inode.mediation().is_mediated() || owner == session {
+            return None;
+        }
+        let owned = self.sessions.all.get(&owner)?.owned.get(number)?;
+        let until = owned.since + self.sessions.options.lease;
+        (until > Instant::now()).then_some((owner, until))
+    }
+
+    /// See [`arck_protocol::Request::SetMediation`].
+    pub fn set_mediation(
+        &mut self,
+        session: SessionNumber,
+        (number, generation): (InodeNumber, u32),
+        mediation: u32,
+    ) -> Reply {
+        self.try_set_mediation(session, (number, generation), mediation)
+            .into()
+    }
+
+    fn try_set_mediation(
+        &mut self,
+        session: SessionNumber,
+        (number, generation): (InodeNumber, u32),
+        mediation: u32,
+    ) -> Result<(), Errno> {
+        let is_known = Mediation::from_stored(mediation) as u32 == mediation;
+        if !is_known || mediation == Mediation::Found as u32 {
+            return Err(Errno::INVAL);
+        }
+        self.sessions.state.header_of(number, generation)?;
+        let who = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;
+        let inode = self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
+        if !self.sessions.state.may_reach(&who.credentials, number) {
+            return Err(Errno::ACCESS);
+        }
+        if inode.kind() != Some(FileKind::File) {
+            return Err(Errno::INVAL);
+        }
+        if !who.credentials.is_root() && who.credentials.uid != inode.uid {
+            return Err(Errno::PERM);
+        }
+        self.access().change_inode(number, |change| {
+            let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+            inode.mediation = mediation;
+            change.set_inode(inode);
+            Ok(())
+        })
+    }
+
+    /// A mediated file is nobody's where it is written by message: whoever owned it has done something that no message
+    /// does. Whether anybody has: he may have mapped it until then.
+    fn take_mediated(&mut self, inode: &Inode) -> Result<bool, Errno> {
+        let header = self.sessions.state.header_copy(inode.number);
+        let owner = header.ok_or(Errno::STALE)?.ownership.session();
+        if owner == 0 || !inode.mediation().is_mediated() {
+            return Ok(false);
+        }
+        self.owners().reclaim(owner, &[inode.number])?;
+        Ok(true)
     }
 
     /// See [`arck_protocol::Request::Resize`].
@@ -59,19 +152,21 @@ impl Core {
         if size > FILE_SIZE_MAX {
             return Errno::FBIG.into();
         }
-        let cut = self.change_file(session, file, |change, who| cut(change, file.0, who, size));
+        let cut = self.expect_file(session, file).and_then(|_| {
+            self.change_file(session, file, |change, who| cut(change, file.0, who, size))
+        });
         if cut.is_ok() {
             self.sessions.state.clear_tail(file.0);
         }
         cut.into()
     }
 
-    fn change_file(
+    /// That a session may write a file, and that nobody has it mapped; whether somebody had to give it up for that.
+    fn expect_file(
         &mut self,
         session: SessionNumber,
         (number, generation): (InodeNumber, u32),
-        mut what: impl FnMut(&mut Change<'_>, &Credentials) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
+    ) -> Result<(Inode, bool), Errno> {
         self.sessions.state.header_of(number, generation)?;
         let inode = self.sessions.may_be_told(session, number, 2)?;
         match inode.kind() {
@@ -81,6 +176,19 @@ impl Core {
         }
         // What is stored through a map goes to the pages that are there.
         self.sessions.refuse_moving(number)?;
+        let was_owned = self.take_mediated(&inode)?;
+        if was_owned {
+            self.sessions.refuse_moving(number)?;
+        }
+        Ok((inode, was_owned))
+    }
+
+    fn change_file(
+        &mut self,
+        session: SessionNumber,
+        (number, _): (InodeNumber, u32),
+        mut what: impl FnMut(&mut Change<'_>, &Credentials) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let who = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;
         let who = who.credentials.clone();
         self.freeing().note_kept();
@@ -122,12 +230,22 @@ impl Pages {
         if old.is_null() {
             inode.pages += 1;
         } else {
-            self.copier.read(change.state, old, &mut content)?;
+            match change.state.pool.written(old) {
+                Some((segment, at)) => {
+                    segment.bytes().copy_to(at, &mut content).ok_or(Errno::IO)?
+                }
+                None => self.copier.read(change.state, old, &mut content)?,
+            }
             change.drop_data_page(inode.number, old);
         }
         content[within(page, inode.size)..].fill(0);
         fill(&mut content);
-        self.copier.write(change.state, new, &content)
+        let (segment, at) = change.state.pool.to_write(new)?;
+        let bytes = segment.bytes();
+        let stored = bytes.stream(at, &content).ok_or(Errno::IO)?;
+        change.state.journal.await_fence(stored);
+        let range = bytes.slice(at, content.len()).ok_or(Errno::IO)?;
+        change.state.pool.write_back(range)
     }
 }
 
@@ -159,6 +277,7 @@ fn put(
     who: &Credentials,
     position: Option<u64>,
     bytes: &[u8],
+    mediation: Mediation,
 ) -> Result<u64, Errno> {
     let mut inode = change.inode(number).ok_or(Errno::STALE)?;
     let size = inode.size;
@@ -184,6 +303,7 @@ fn put(
     // What was written is durable by the first fence of the change, before anything leads to it.
     inode.root = pages.setter.root();
     inode.size = size.max(end);
+    inode.mediation = mediation as u32;
     changed(change, inode, who);
     Ok(end)
 }

@@ -177,6 +177,21 @@ impl Service {
         }
     }
 
+    /// A copy of what is attached to a request.
+    fn attached(
+        &self,
+        session: SessionNumber,
+        slot: usize,
+        request: &Request,
+    ) -> Result<Vec<u8>, Errno> {
+        let Request::WriteAttached { length, .. } = request else {
+            return Ok(Vec::new());
+        };
+        let session = self.core.sessions.all.get(&session);
+        let live = session.and_then(|session| session.live.as_ref());
+        ring::attached(live.ok_or(Errno::NOENT)?.control(), slot, *length)
+    }
+
     /// `closings`: the last one when it was served first.
     pub(super) fn serve(
         &mut self,
@@ -196,7 +211,11 @@ impl Service {
             received,
             closings,
         };
-        match self.core.request(session, &request) {
+        let attached = self.attached(session, slot, &request);
+        let reply = attached.map_or_else(Reply::from, |attached| {
+            self.core.request(session, &request, &attached)
+        });
+        match reply {
             Reply::Now(response) if closes(&request) && self.is_closing_since(closings) => {
                 let to = Asker::Slot(session, slot, response);
                 self.hold(to, closings, None);

@@ -171,6 +171,7 @@ fn make_keeper(
         // For a controller that comes after this one.
         parent: of,
         entries: kept_generation,
+        mediation: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
         reserved: [0; 3],
@@ -196,7 +197,12 @@ impl Sessions {
     /// EBUSY if an inode is in a writable shared map of a session that may write it: it keeps its
     /// pages, since what is stored through the map goes to them.
     pub(crate) fn refuse_moving(&self, number: InodeNumber) -> Result<(), Errno> {
-        heavy_barrier();
+        let header = self.state.header_copy(number);
+        if header.is_none_or(|header| header.ownership.session() != 0) {
+            // Whoever owns it may have listed a map this moment. Where nobody does, all that are listed were before the
+            // message by which their session became its owner, or before the barrier by which it was that no longer.
+            heavy_barrier();
+        }
         // There is no session 0: any.
         match self.is_mapped_writable(0, number) {
             true => Err(Errno::BUSY),

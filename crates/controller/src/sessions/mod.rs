@@ -18,6 +18,7 @@ pub mod lent;
 pub mod limits;
 pub mod log;
 pub mod maps;
+pub mod mediating;
 pub mod members;
 pub mod memory;
 pub mod owned;
@@ -27,6 +28,7 @@ pub mod sent;
 pub mod session;
 pub mod take_up;
 pub mod telling;
+pub mod turns;
 pub mod violations;
 
 use crate::handed::descriptions::Descriptions;
@@ -34,6 +36,7 @@ use crate::handed::watches::Watches;
 use crate::options::Options;
 use crate::sessions::lent::{Lent, Lookout};
 use crate::sessions::log::Windows;
+use crate::sessions::mediating::Mediating;
 use crate::sessions::rights::Rights;
 use crate::sessions::session::Session;
 use crate::state::tables::State;
@@ -66,6 +69,8 @@ pub struct Sessions {
     /// What sessions were sent to write.
     pub lookout: Lookout,
     pub taken_back: BTreeMap<Lent, TakenBack>,
+    /// Which files are written by messages.
+    pub mediating: Mediating,
     /// When each user's numbers may be counted again.
     pub counted: HashMap<u32, Instant>,
     /// The counts of free pages that were told last.
@@ -112,6 +117,7 @@ impl Sessions {
             lookout,
             taken_back: BTreeMap::new(),
             counted: HashMap::default(),
+            mediating: Mediating::default(),
             published: None,
             violations_logged: Windows::new(),
             violations: 0,

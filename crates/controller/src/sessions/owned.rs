@@ -36,6 +36,10 @@ pub struct Rest {
     pub earned: Duration,
     /// Where its sealed delta was last: for the next active one.
     pub spare: Option<u32>,
+    /// Somebody has waited for its lease.
+    pub wanted: bool,
+    /// Operations that its owner's threads had begun when it was taken from another.
+    pub operations: Option<u64>,
     /// When it was last folded for a reader.
     pub folded: Option<Instant>,
     /// Its delta was refused, and has been neither accepted nor set aside since.

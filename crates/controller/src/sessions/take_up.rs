@@ -30,6 +30,7 @@ use crate::sessions::lent::Lent;
 use crate::sessions::members::are_same;
 use crate::sessions::owned::Owned;
 use crate::sessions::session::{Live, OwnedInode, Session};
+use crate::state::tables::State;
 use arck_controller_state::segments::SegmentKind;
 use arck_controller_state::sessions as session_table;
 use arck_controller_state::sessions::SessionEntry;
@@ -37,8 +38,9 @@ use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, MEMBERS};
+use arck_protocol::message::Written;
 use arck_protocol::socket::Caller;
-use arck_protocol::{Request, ring};
+use arck_protocol::{Request, Response, ring};
 use arck_verifier::Credentials;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -283,7 +285,7 @@ impl Sessions {
         let header = &live.control().header;
         header.awake.store(1, Ordering::SeqCst);
         header.closed.store(0, Ordering::SeqCst);
-        answer_done(&live, number, entry.done);
+        answer_done(&self.state, &live, number, entry.done);
         ring::ring_all(live.control());
         session.members.expect_back(live.control());
         session.attach(live);
@@ -341,13 +343,45 @@ pub fn request_token(session: SessionNumber, slot: usize, count: u64) -> u64 {
 }
 
 /// The request that the last controller had done when it died, and perhaps had not answered.
-fn answer_done(live: &Live, session: SessionNumber, done: u64) {
+fn answer_done(state: &State, live: &Live, session: SessionNumber, done: u64) {
     let control = live.control();
     for (slot, request) in control.requests.iter().enumerate() {
-        if request_token(session, slot, request.count.load(Ordering::Relaxed)) == done
-            && let Some(Ok(Request::MoveDirectory { .. })) = ring::receive(control, slot)
+        if request_token(session, slot, request.count.load(Ordering::Relaxed)) != done {
+            continue;
+        }
+        if let Some(Ok(request)) = ring::receive(control, slot)
+            && let Some(response) = response_when_done(state, &request)
         {
-            ring::respond(control, slot, &arck_protocol::Response::Done);
+            ring::respond(control, slot, &response);
         }
     }
+}
+
+/// What a request is told that was done before; `None` for one that may be done twice.
+fn response_when_done(state: &State, request: &Request) -> Option<Response> {
+    let (inode, append, end) = match request {
+        Request::MoveDirectory { .. } => return Some(Response::Done),
+        Request::Write {
+            inode,
+            append,
+            position,
+            bytes,
+            ..
+        } => (inode, append, position.saturating_add(bytes.len() as u64)),
+        Request::WriteAttached {
+            inode,
+            append,
+            position,
+            length,
+            ..
+        } => (inode, append, position.saturating_add(u64::from(*length))),
+        _ => return None,
+    };
+    let inode = state.shadow(*inode)?;
+    let written = Written {
+        // Others may have appended behind it.
+        end: if *append { inode.size } else { end },
+        is_mediated: inode.mediation().is_mediated(),
+    };
+    Some(Response::Bytes(written.encode()))
 }

@@ -218,6 +218,7 @@ mod tests {
                 number - 1
             },
             entries: 0,
+            mediation: 0,
             reserved0: 0,
             attributes: PagePtr::NULL,
             reserved: [0; 3],

@@ -173,6 +173,7 @@ mod tests {
             pages: 0,
             parent,
             entries: 0,
+            mediation: 0,
             reserved0: 0,
             attributes: PagePtr::NULL,
             reserved: [0; 3],

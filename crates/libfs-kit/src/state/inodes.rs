@@ -191,10 +191,13 @@ pub mod flag {
     /// [`byte_locks`](crate::views::byte_locks). Both change under the lock of the whole inode.
     pub const BY_PIECE: u32 = 4096;
     pub const BY_PAGE: u32 = 8192;
+    /// Nobody becomes its owner for a write that fits in a message
+    /// ([`Mediation::On`](arck_core_state::Mediation)), as far as is known.
+    pub const MEDIATED: u32 = 16384;
 }
 
 /// In [`CachedInode::flags`]: the bits from here on are the LibFS's own.
-pub const LIBFS_FLAGS: u32 = 14;
+pub const LIBFS_FLAGS: u32 = 15;
 
 /// In [`CachedInode::opened`]: it is open for nobody, and nobody may open it.
 pub const REFUSED: u64 = 1 << 63;

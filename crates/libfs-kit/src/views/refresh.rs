@@ -488,4 +488,7 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
         inode.holder.store(verified.parent, relaxed);
     }
     inode.set(flag::UNLINKED, verified.links == 0);
+    if inode.has(flag::MEDIATED) != verified.mediation().is_mediated() {
+        inode.set(flag::MEDIATED, verified.mediation().is_mediated());
+    }
 }

@@ -156,6 +156,7 @@ fn created(change: &mut Change<'_>, creation: &Creation) -> Result<(), Errno> {
         pages: 0,
         parent: if is_directory { creation.parent } else { 0 },
         entries: 0,
+        mediation: 0,
         reserved0: 0,
         attributes: PagePtr::NULL,
         reserved: [0; 3],

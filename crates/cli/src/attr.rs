@@ -1,0 +1,156 @@
+//! `arck attr`: what Arck keeps of a file beside what `stat` and `getfattr` tell.
+//!
+//! Invariant: a file is left as it was where the command says that something was wrong with it.
+
+use crate::archive::plain;
+use crate::session::with_session;
+use arckfs::{At, Failure, FileSystem, Mediation};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Options of `arck attr`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  arck attr log/events                     how sessions write this file
+  arck attr --mediated on log/events       by messages, from now on
+  arck attr --pool /dev/shm/pool --json /arck/log/*
+
+A file is written by its owner: one session, which passes it on to the next that
+wants it. Programs that do not trust each other (other users, `arck run
+--no-group`) and write a file by turns, a little each, wait for that at every
+turn. A mediated file they write by messages to the controller, and nobody owns
+it; each write of up to 64 KiB is there whole, or not at all, for everybody.
+
+`auto` has the controller find out which is faster; `on` and `off` are for who
+knows. Only the file's user and root may say so. `arck attr` prints `mediated
+(found)` where the controller has found it.
+
+Exit status: 0; 1 if something is wrong with a file, which was told.")]
+pub struct AttrArguments {
+    /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
+    #[arg(long, value_name = "POOL")]
+    pool: Option<PathBuf>,
+
+    /// How sessions are to write the files
+    #[arg(long, value_name = "HOW")]
+    mediated: Option<Wish>,
+
+    /// JSON: an object a line
+    #[arg(long)]
+    json: bool,
+
+    /// Files, by their paths in the pool, with or without /arck before them
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// What may be wished for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Wish {
+    /// By messages
+    On,
+    /// By owners
+    Off,
+    /// As the controller finds faster
+    Auto,
+}
+
+impl From<Wish> for Mediation {
+    fn from(wish: Wish) -> Mediation {
+        match wish {
+            Wish::On => Mediation::On,
+            Wish::Off => Mediation::Off,
+            Wish::Auto => Mediation::Auto,
+        }
+    }
+}
+
+/// What is told of a file.
+#[derive(Serialize)]
+struct Told<'p> {
+    path: &'p Path,
+    /// `on`, `off` or `auto`.
+    mediated: &'static str,
+    /// Whether it is written by messages now.
+    by_messages: bool,
+}
+
+impl Told<'_> {
+    fn text(&self) -> String {
+        let how = match (self.mediated, self.by_messages) {
+            ("auto", true) => "mediated (found)",
+            (_, true) => "mediated",
+            ("off", _) => "by its owner",
+            _ => "by its owner (auto)",
+        };
+        format!("{}: {how}\n", self.path.display())
+    }
+}
+
+/// A path in the pool, of one that may begin with where `arck run` shows it.
+fn within_pool(path: &Path) -> &[u8] {
+    let path = path.strip_prefix("/arck").unwrap_or(path);
+    path.as_os_str().as_bytes()
+}
+
+fn line_of(failure: Failure) -> String {
+    match failure {
+        Failure::Errno(arckfs::Errno::INVAL) => "not a file; only files are mediated".to_owned(),
+        Failure::Errno(arckfs::Errno::PERM) => {
+            "only its user and root may say how it is written".to_owned()
+        }
+        failure => plain(failure),
+    }
+}
+
+fn one(fs: &FileSystem, arguments: &AttrArguments, path: &Path) -> Result<String, Failure> {
+    let name = within_pool(path);
+    if let Some(wish) = arguments.mediated {
+        fs.set_mediation(At::Root, name, wish.into())?;
+        return Ok(String::new());
+    }
+    let mediation = fs.mediation(At::Root, name)?;
+    let told = Told {
+        path,
+        mediated: match mediation {
+            Mediation::On => "on",
+            Mediation::Off => "off",
+            Mediation::Auto | Mediation::Found => "auto",
+        },
+        by_messages: mediation.is_mediated(),
+    };
+    Ok(match arguments.json {
+        true => serde_json::to_string(&told).map_or_else(|_| String::new(), |line| line + "\n"),
+        false => told.text(),
+    })
+}
+
+/// Tells, or changes.
+pub fn main(arguments: &AttrArguments) -> ExitCode {
+    let mut wrong = false;
+    let done = with_session(arguments.pool.as_deref(), |fs| {
+        for path in &arguments.paths {
+            match one(fs, arguments, path) {
+                // Whoever reads it may have seen enough.
+                Ok(text) => drop(std::io::stdout().write_all(text.as_bytes())),
+                Err(failure) => {
+                    wrong = true;
+                    eprintln!("arck attr: {}: {}", path.display(), line_of(failure));
+                }
+            }
+        }
+        Ok(())
+    });
+    match done {
+        Ok(()) if !wrong => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+        Err(line) => {
+            eprintln!("arck attr: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}

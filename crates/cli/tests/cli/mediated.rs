@@ -1,0 +1,166 @@
+//! `arck attr`, and unmodified programs of sessions that do not trust each other, which write one file.
+
+use crate::support::{Place, Running, Serving, arck, refused, run, succeeded};
+use crate::users::{ANN, BOB, EVE, Users};
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn attr(pool: &Path, arguments: &[&str]) -> Output {
+    let mut command = arck();
+    command.arg("attr").arg("--pool").arg(pool).args(arguments);
+    command.output().unwrap()
+}
+
+#[test]
+fn what_is_said_is_told_and_stays() {
+    let place = Place::made();
+    let pool = place.pool();
+    let made = "echo text >/arck/file; mkdir /arck/directory";
+    succeeded(&Running::start(run(&pool, &[], &["sh", "-c", made])).finished(SOON));
+    for (said, told, json) in [
+        (
+            None,
+            "file: by its owner (auto)\n",
+            r#"{"path":"file","mediated":"auto","by_messages":false}"#,
+        ),
+        (
+            Some("on"),
+            "file: mediated\n",
+            r#"{"path":"file","mediated":"on","by_messages":true}"#,
+        ),
+        (
+            Some("off"),
+            "file: by its owner\n",
+            r#"{"path":"file","mediated":"off","by_messages":false}"#,
+        ),
+        (
+            Some("auto"),
+            "file: by its owner (auto)\n",
+            r#"{"path":"file","mediated":"auto","by_messages":false}"#,
+        ),
+    ] {
+        if let Some(said) = said {
+            assert_eq!(
+                succeeded(&attr(&pool, &["--mediated", said, "/arck/file"])),
+                ""
+            );
+        }
+        assert_eq!(succeeded(&attr(&pool, &["file"])), told);
+        assert_eq!(succeeded(&attr(&pool, &["--json", "file"])).trim(), json);
+    }
+    refused(
+        &attr(&pool, &["--mediated", "on", "directory"]),
+        "only files are mediated",
+    );
+    refused(&attr(&pool, &["nothing"]), "nothing: No such file");
+    // What can be told is told.
+    let both = attr(&pool, &["nothing", "file"]);
+    assert_eq!(
+        String::from_utf8_lossy(&both.stdout),
+        "file: by its owner (auto)\n"
+    );
+    assert_eq!(both.status.code(), Some(1));
+}
+
+/// Lines that a shell appends, each by one write, with what it is and how many it has written.
+fn appending(name: &str, lines: u32) -> String {
+    format!("for i in $(seq {lines}); do printf '%s %s %0500d\\n' {name} $i 7; done >>/arck/log")
+}
+
+fn assert_all_there(log: &str, names: &[&str], lines: u32) {
+    let mut next = vec![1; names.len()];
+    for line in log.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[name, number, rest] = &words[..] else {
+            panic!("{line:?}");
+        };
+        let at = names
+            .iter()
+            .position(|known| *known == name)
+            .unwrap_or_else(|| panic!("{line:?}"));
+        assert_eq!(number.parse(), Ok(next[at]), "{name}'s lines are in order");
+        assert!(rest.len() == 500 && rest.ends_with("07"), "{line:?}");
+        next[at] += 1;
+    }
+    assert_eq!(next, vec![lines + 1; names.len()]);
+}
+
+#[test]
+fn shells_without_a_group_append_whole_lines() {
+    const LINES: u32 = 400;
+    let place = Place::made();
+    let pool = place.pool();
+    let mut serving = Serving::start(&pool, &[]);
+    let plain = |script: &str| {
+        succeeded(
+            &Running::start(run(&pool, &["--no-group"], &["bash", "-c", script])).finished(SOON),
+        )
+    };
+    plain(": >/arck/log");
+    for how in ["on", "auto", "off"] {
+        plain(": >/arck/log");
+        succeeded(&attr(&pool, &["--mediated", how, "log"]));
+        let names = ["one", "other"];
+        let running = names.map(|name| {
+            let script = appending(name, LINES);
+            Running::start(run(&pool, &["--no-group"], &["bash", "-c", &script]))
+        });
+        for running in running {
+            succeeded(&running.finished(SOON));
+        }
+        assert_all_there(&plain("cat /arck/log"), &names, LINES);
+    }
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
+}
+
+#[test]
+fn users_who_may_write_a_file_append_to_it_by_messages() {
+    const LINES: u32 = 300;
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    let of = |who, script: &str| {
+        succeeded(
+            &users
+                .of(who, &["run", "--", "bash", "-c", script])
+                .output()
+                .unwrap(),
+        )
+    };
+    of(ANN, "umask 0; : >/arck/log; chmod 666 /arck/log");
+    let pool = users.place.pool();
+    let say = |who, how: &str| {
+        users
+            .of(who, &["attr", "--mediated", how, "/arck/log"])
+            .arg("--pool")
+            .arg(&pool)
+            .output()
+            .unwrap()
+    };
+    refused(&say(BOB, "on"), "only its user and root");
+    succeeded(&say(ANN, "on"));
+    let names = ["ann", "bob", "eve"];
+    let running = [ANN, BOB, EVE].into_iter().zip(names).map(|(who, name)| {
+        let script = appending(name, LINES);
+        Running::start(users.of(who, &["run", "--", "bash", "-c", &script]))
+    });
+    for running in running.collect::<Vec<_>>() {
+        succeeded(&running.finished(SOON));
+    }
+    assert_all_there(&of(ANN, "cat /arck/log"), &names, LINES);
+    // Who may not any more does not.
+    of(ANN, "chmod 644 /arck/log");
+    let script = "echo more >>/arck/log";
+    refused(
+        &users
+            .of(EVE, &["run", "--", "bash", "-c", script])
+            .output()
+            .unwrap(),
+        "Permission denied",
+    );
+    assert_all_there(&of(ANN, "cat /arck/log"), &names, LINES);
+    users.end();
+}

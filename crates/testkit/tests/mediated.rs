@@ -1,0 +1,318 @@
+//! Mediated files (KucoFS): sessions that do not trust each other write one by messages, none of which any session
+//! sees a part of, and nobody becomes its owner.
+
+use arck_testkit::{Random, Shorthand, TestPool};
+use arckfs::{At, Errno, Failure, FileSystem, Handle, Mediation};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+const PATH: &str = "/shared";
+/// Bytes of the longest write that is one message.
+const LONGEST: usize = 64 << 10;
+
+fn pool() -> TestPool {
+    TestPool::new(128 << 20)
+}
+
+/// Makes the file, and has it mediated.
+fn plant(session: &FileSystem, content: &[u8]) {
+    session.put(PATH, content).expect("a file");
+    set(session, Mediation::On);
+    assert_eq!(mediation(session), Mediation::On);
+}
+
+fn set(session: &FileSystem, mediation: Mediation) {
+    let set = session.set_mediation(At::Root, PATH.as_bytes(), mediation);
+    set.expect("its owner may");
+}
+
+fn mediation(session: &FileSystem) -> Mediation {
+    session
+        .mediation(At::Root, PATH.as_bytes())
+        .expect("a file")
+}
+
+fn owns(session: &FileSystem) -> bool {
+    session.owns(At::Root, PATH.as_bytes()).expect("a file")
+}
+
+fn open(session: &FileSystem, flags: i32) -> Handle {
+    session.open_at_root(PATH, flags).expect("opened")
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T, Failure>) -> Errno {
+    match result {
+        Err(Failure::Errno(errno)) => errno,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn sessions_that_take_turns_never_own_it() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one, &[0; 3 * 4096]);
+    let handles = [open(&one, libc::O_RDWR), open(&other, libc::O_RDWR)];
+    let sessions = [&one, &other];
+    let mut known = vec![0; 3 * 4096];
+    let mut random = Random::new(1);
+    for turn in 0..400 {
+        let who = turn % 2;
+        let length = 1 + random.below(9000) as usize;
+        let at = random.below(known.len() as u64) as usize;
+        let bytes = random.bytes(length);
+        let written = sessions[who].write(handles[who], &bytes, Some(at as u64));
+        assert_eq!(written, Ok(length), "turn {turn}");
+        known.resize(known.len().max(at + length), 0);
+        known[at..at + length].copy_from_slice(&bytes);
+        let mut read = vec![0; known.len() + 1];
+        let reader = 1 - who;
+        let count = sessions[reader].read(handles[reader], &mut read, Some(0));
+        assert_eq!(count, Ok(known.len()), "turn {turn}");
+        assert!(read[..known.len()] == known, "turn {turn}");
+    }
+    assert!(!owns(&one) && !owns(&other));
+    drop((one, other));
+    assert_eq!(pool.violations(), "");
+}
+
+/// Who writes more than a message holds, or does something else to it, owns it for that. Afterwards it is nobody's.
+#[test]
+fn what_no_message_does_is_done_by_its_owner() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one, b"");
+    let [mine, theirs] = [open(&one, libc::O_RDWR), open(&other, libc::O_RDWR)];
+    let long = vec![7; LONGEST + 1];
+    assert_eq!(one.write(mine, &long, Some(0)), Ok(long.len()));
+    assert!(owns(&one));
+    assert_eq!(other.write(theirs, b"theirs", Some(10)), Ok(6));
+    assert!(!owns(&one) && !owns(&other));
+    one.truncate_handle(mine, 13).expect("cut");
+    assert!(owns(&one));
+    let mut read = [0; 20];
+    assert_eq!(other.read(theirs, &mut read, Some(0)), Ok(13));
+    assert_eq!(&read[8..13], &[7, 7, b't', b'h', b'e']);
+    assert_eq!(other.write(theirs, b"!", Some(13)), Ok(1));
+    assert!(!owns(&one) && !owns(&other));
+    // Its owner writes as one, again.
+    set(&one, Mediation::Off);
+    assert_eq!(other.write(theirs, b"?", Some(14)), Ok(1));
+    assert_eq!(other.write(theirs, b".", Some(15)), Ok(1));
+    assert!(owns(&other));
+    assert_eq!(mediation(&other), Mediation::Off);
+    assert_eq!(one.get(PATH).expect("read")[12..], *b"e!?.");
+}
+
+/// What two sessions write by turns, a little each, is mediated by itself; what one of them writes alone is its own
+/// again.
+#[test]
+fn who_takes_turns_is_found() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    one.put(PATH, &[0; 4096]).expect("a file");
+    let handles = [open(&one, libc::O_RDWR), open(&other, libc::O_RDWR)];
+    let sessions = [&one, &other];
+    let write = |who: usize, byte: u8| {
+        let written = sessions[who].write(handles[who], &[byte; 100], Some(0));
+        assert_eq!(written, Ok(100));
+        let mut read = [0; 100];
+        assert_eq!(
+            sessions[1 - who].read(handles[1 - who], &mut read, Some(0)),
+            Ok(100)
+        );
+        assert_eq!(read, [byte; 100]);
+    };
+    for turn in 0..20 {
+        write(turn % 2, turn as u8);
+    }
+    assert_eq!(mediation(&one), Mediation::Found);
+    assert!(!owns(&one) && !owns(&other));
+    for turn in 0..100 {
+        write(0, turn);
+    }
+    assert_eq!(mediation(&one), Mediation::Auto);
+    write(0, 100);
+    assert!(owns(&one));
+    // As its owner says, and not by itself.
+    set(&one, Mediation::Off);
+    for turn in 0..20 {
+        write(turn % 2, turn as u8);
+    }
+    assert_eq!(mediation(&one), Mediation::Off);
+    let found = one.set_mediation(At::Root, PATH.as_bytes(), Mediation::Found);
+    assert_eq!(errno(found), Errno::INVAL);
+}
+
+/// Two sessions that have much to write each are faster as owners.
+#[test]
+fn who_writes_much_is_left_alone() {
+    let pool = pool();
+    let sessions = [pool.session(), pool.session()];
+    sessions[0].put(PATH, &vec![0; 1 << 20]).expect("a file");
+    let mut done = 0;
+    std::thread::scope(|scope| {
+        let writers = sessions.iter().map(|session| {
+            scope.spawn(move || {
+                let handle = open(session, libc::O_RDWR);
+                let began = Instant::now();
+                let mut done = 0u64;
+                while began.elapsed().as_millis() < 300 {
+                    let at = done % 256 * 4096;
+                    assert_eq!(session.write(handle, &[1; 4096], Some(at)), Ok(4096));
+                    done += 1;
+                }
+                done
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        done = writers
+            .into_iter()
+            .map(|writer| writer.join().expect("done"))
+            .sum();
+    });
+    println!("{done} writes");
+    assert_eq!(mediation(&sessions[0]), Mediation::Auto);
+}
+
+#[test]
+fn it_stays_so_and_is_its_owners_to_say() {
+    let mut pool = pool();
+    let one = pool.session();
+    plant(&one, b"text");
+    one.make_directory(At::Root, b"/directory", 0o755)
+        .expect("made");
+    let on = |path: &[u8]| one.set_mediation(At::Root, path, Mediation::On);
+    assert_eq!(errno(on(b"/directory")), Errno::INVAL);
+    assert_eq!(errno(on(b"/nothing")), Errno::NOENT);
+    assert_eq!(errno(one.mediation(At::Root, b"/directory")), Errno::INVAL);
+    let copy = open(&one, libc::O_RDWR);
+    assert_eq!(one.write(copy, b"T", Some(0)), Ok(1));
+    drop(one);
+    pool.stop();
+    pool.serve();
+    let other = pool.session();
+    assert_eq!(mediation(&other), Mediation::On);
+    assert_eq!(other.get(PATH).expect("read"), b"Text");
+}
+
+/// Records of all lengths that a message holds, appended by threads of two sessions, by one buffer and by several: each
+/// is there once, and whole.
+#[test]
+fn appends_are_whole_and_there_once() {
+    const THREADS: usize = 2;
+    const RECORDS: usize = 60;
+    let pool = pool();
+    let sessions = [pool.session(), pool.session()];
+    plant(&sessions[0], b"");
+    let record = |who: usize, number: usize| {
+        let length = 8 + Random::new((who * RECORDS + number) as u64).below(9000) as usize;
+        let mut bytes = vec![who as u8 + 1; length];
+        bytes[0..4].copy_from_slice(&(length as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&((who * RECORDS + number) as u32).to_le_bytes());
+        bytes
+    };
+    std::thread::scope(|scope| {
+        for who in 0..2 * THREADS {
+            let session = &sessions[who % 2];
+            let handle = open(session, libc::O_WRONLY | libc::O_APPEND);
+            scope.spawn(move || {
+                for number in 0..RECORDS {
+                    let bytes = record(who, number);
+                    let written = match number % 2 {
+                        0 => session.write(handle, &bytes, None),
+                        _ => session.write_vector(handle, bytes.chunks(1000), None, None),
+                    };
+                    assert_eq!(written, Ok(bytes.len()));
+                }
+            });
+        }
+    });
+    let all = sessions[0].get(PATH).expect("read");
+    let mut seen = vec![0; 2 * THREADS];
+    let mut at = 0;
+    while at < all.len() {
+        let word = |at: usize| u32::from_le_bytes(all[at..at + 4].try_into().unwrap()) as usize;
+        let (length, name) = (word(at), word(at + 4));
+        let (who, number) = (name / RECORDS, name % RECORDS);
+        assert!(all[at..at + length] == record(who, number), "at {at}");
+        assert_eq!(seen[who], number, "each writer's records are in order");
+        seen[who] += 1;
+        at += length;
+    }
+    assert_eq!(seen, vec![RECORDS; 2 * THREADS]);
+    drop(sessions);
+    assert_eq!(pool.violations(), "");
+}
+
+/// A write is there for everybody, or not at all, whatever its length: readers that look all the time see no mixture.
+#[test]
+fn nobody_sees_a_part_of_a_write() {
+    let pool = pool();
+    let (one, other, reader) = (pool.session(), pool.session(), pool.session());
+    plant(&one, &vec![1; LONGEST]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (session, first) in [(&one, 1u8), (&other, 101u8)] {
+            let handle = open(session, libc::O_RDWR);
+            let over = &over;
+            scope.spawn(move || {
+                let began = Instant::now();
+                for round in 0..100u8 {
+                    let bytes = vec![first + round % 100; LONGEST];
+                    assert_eq!(session.write(handle, &bytes, Some(0)), Ok(LONGEST));
+                    if began.elapsed().as_secs() > 10 {
+                        break;
+                    }
+                }
+                over.store(true, Ordering::Release);
+            });
+        }
+        let handle = open(&reader, libc::O_RDONLY);
+        let mut looks = 0;
+        while !over.load(Ordering::Acquire) {
+            let mut read = vec![0; LONGEST];
+            assert_eq!(reader.read(handle, &mut read, Some(0)), Ok(LONGEST));
+            let mixed = read.iter().position(|byte| *byte != read[0]);
+            assert_eq!(
+                mixed, None,
+                "look {looks}: a write of {} and one of another",
+                read[0]
+            );
+            looks += 1;
+        }
+        assert!(looks > 10, "{looks} looks");
+    });
+}
+
+/// A buffer of which not all is there is written as far as it is, as it is to any file.
+#[test]
+fn a_bad_buffer_hurts_nobody() {
+    let pool = pool();
+    let one = pool.session();
+    plant(&one, b"before");
+    let handle = open(&one, libc::O_RDWR);
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = rustix::fs::memfd_create("half", flags).expect("a memory file");
+    rustix::fs::ftruncate(&file, 4096).expect("of a page");
+    // SAFETY: a new mapping of two pages, the second of which is behind the file's end.
+    let pages = unsafe {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let (protection, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        let at = libc::mmap(std::ptr::null_mut(), 8192, protection, shared, fd, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        at.cast::<u8>()
+    };
+    // SAFETY: it is handed to what is to look at it guarded, and nobody else looks at it.
+    let (half, none) = unsafe {
+        (
+            std::slice::from_raw_parts(pages.add(4000), 200),
+            std::slice::from_raw_parts(pages.add(4096), 100),
+        )
+    };
+    assert_eq!(one.write(handle, half, Some(0)), Ok(96));
+    assert_eq!(one.write(handle, none, Some(0)), Err(Errno::FAULT));
+    let vector = [&b"ab"[..], none];
+    assert_eq!(one.write_vector(handle, vector, Some(0), None), Ok(2));
+    assert_eq!(&one.get(PATH).expect("read")[..4], b"ab\0\0");
+}
