@@ -1,6 +1,9 @@
 //! Mediated files (KucoFS): sessions that do not trust each other write one by messages, none of which any session
 //! sees a part of, and nobody becomes its owner.
 
+use arck_protocol::Request;
+use arck_protocol::control::slot_state;
+use arck_protocol::message::MESSAGE_MAX;
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem, Handle, Mediation};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -315,4 +318,49 @@ fn a_bad_buffer_hurts_nobody() {
     let vector = [&b"ab"[..], none];
     assert_eq!(one.write_vector(handle, vector, Some(0), None), Ok(2));
     assert_eq!(&one.get(PATH).expect("read")[..4], b"ab\0\0");
+}
+
+/// A controller that ends between having appended and saying so: the next one says so, and appends nothing.
+#[test]
+fn what_was_appended_is_not_appended_again() {
+    let mut pool = pool();
+    let one = pool.session();
+    plant(&one, b"");
+    let handle = open(&one, libc::O_WRONLY | libc::O_APPEND);
+    let inode = one.stat(At::Root, PATH.as_bytes(), 0).expect("there").inode as u32;
+    let generation = one.session().header(inode).expect("there").generation();
+    let mut appended = 0;
+    for (length, times) in [(10, 1), (3000, 2), (LONGEST, 3)] {
+        for _ in 0..times {
+            assert_eq!(one.write(handle, &vec![1; length], None), Ok(length));
+            appended += length;
+        }
+        let control = one.session().control();
+        // One thread has one slot, in which its answer stands by now.
+        let slot = &control.requests[0];
+        let request = Request::WriteAttached {
+            inode,
+            generation,
+            position: 0,
+            append: true,
+            length: length as u32,
+        };
+        let mut bytes = [0; MESSAGE_MAX];
+        let used = request.encode(&mut bytes).expect("fits");
+        for (word, value) in slot.payload.iter().zip(bytes.chunks_exact(8)) {
+            let value = u64::from_le_bytes(value.try_into().unwrap());
+            word.store(value, Ordering::Relaxed);
+        }
+        slot.length.store(used as u32, Ordering::Relaxed);
+        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::FREE);
+        pool.kill();
+        // As it stands where nobody has answered.
+        slot.state.store(slot_state::SUBMITTED, Ordering::Release);
+        pool.serve();
+        // By its next request the session comes back.
+        one.fold(false).expect("folded");
+        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::DONE);
+        slot.state.store(slot_state::FREE, Ordering::Release);
+        assert_eq!(one.get(PATH).expect("read").len(), appended);
+    }
 }

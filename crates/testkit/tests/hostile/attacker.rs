@@ -96,6 +96,8 @@ pub fn errno_name(errno: i32) -> String {
         (libc::EADDRINUSE, "EADDRINUSE"),
         (libc::ECONNREFUSED, "ECONNREFUSED"),
         (libc::EIO, "EIO"),
+        (libc::EISDIR, "EISDIR"),
+        (libc::EFBIG, "EFBIG"),
     ] {
         if errno == number {
             return name.into();

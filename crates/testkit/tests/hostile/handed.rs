@@ -162,6 +162,18 @@ fn wants_more(a: &Attacker, descriptor: &OwnedFd) -> String {
             uid: own,
             gid: own,
         },
+        Request::WriteAttached {
+            inode,
+            generation,
+            position: 0,
+            append: true,
+            length: 6,
+        },
+        Request::SetMediation {
+            inode,
+            generation,
+            mediation: 1,
+        },
         Request::DropSetId { inode },
         Request::Admit {
             inode,

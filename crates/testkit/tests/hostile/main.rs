@@ -18,6 +18,7 @@ mod hoarding;
 mod holding;
 mod honest;
 mod keeping;
+mod mediating;
 mod meeting;
 mod membership;
 mod passing;
@@ -41,7 +42,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 17] = [
+    let groups: [&[Attack]; 18] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -50,6 +51,7 @@ fn attacks() -> Vec<&'static Attack> {
         passing::ATTACKS,
         handed::ATTACKS,
         membership::ATTACKS,
+        mediating::ATTACKS,
         meeting::ATTACKS,
         restarting::ATTACKS,
         exhausting::ATTACKS,

@@ -1,0 +1,155 @@
+//! Mediated files: what is written by messages, by whom, and how many of them there are.
+
+use super::attacker::{Attacker, said};
+use super::table::{Attack, case};
+use arck_core_state::{InodeNumber, Mediation};
+use arck_protocol::Request;
+use arck_protocol::control::ATTACHED_MAX;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a flood lasts.
+const FLOOD: Duration = Duration::from_secs(2);
+
+fn write(inode: InodeNumber, generation: u32, position: u64, length: u32) -> Request {
+    Request::WriteAttached {
+        inode,
+        generation,
+        position,
+        append: false,
+        length,
+    }
+}
+
+fn mediate(a: &Attacker, inode: InodeNumber, mediation: u32) -> String {
+    said(&a.ask(&Request::SetMediation {
+        inode,
+        generation: a.header(inode).generation(),
+        mediation,
+    }))
+}
+
+/// A file of its own, which it has had mediated.
+fn own_file(a: &Attacker) -> (InodeNumber, u32) {
+    let file = a.find("attacker/file");
+    assert_eq!(mediate(a, file, Mediation::On as u32), "accepted");
+    (file, a.header(file).generation())
+}
+
+fn joined(told: impl IntoIterator<Item = String>) -> String {
+    let told: BTreeSet<String> = told.into_iter().collect();
+    told.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+pub const ATTACKS: &[Attack] = &[
+    case("mediated", "has another's file mediated", "EPERM", |a| {
+        let theirs = a.find("open/theirs");
+        joined([0, 1, 2].map(|mediation| mediate(a, theirs, mediation)))
+    })
+    .for_users(),
+    case(
+        "mediated",
+        "writes by messages what it may not write",
+        "EACCES",
+        |a| {
+            let theirs = a.find("open/theirs");
+            let before = a.inode(theirs);
+            let generation = a.header(theirs).generation();
+            let told = [1, 4096, ATTACHED_MAX as u32]
+                .map(|length| said(&a.ask(&write(theirs, generation, 0, length))));
+            assert_eq!(a.inode(theirs), before);
+            joined(told)
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
+        "sends messages that no LibFS sends",
+        "EFBIG, EINVAL, EISDIR, ESTALE",
+        |a| {
+            let (file, generation) = own_file(a);
+            let before = a.inode(file);
+            let directory = a.find("attacker");
+            let of_directory = a.header(directory).generation();
+            let most = ATTACHED_MAX as u32;
+            let mut told = vec![];
+            for request in [
+                write(file, generation, 0, 0),
+                write(file, generation, 0, most + 1),
+                write(file, generation, 0, u32::MAX),
+                write(file, generation, u64::MAX, 1),
+                write(file, generation, u64::MAX - 1000, most),
+                write(file, generation, i64::MAX as u64, 1),
+                write(file, generation.wrapping_add(1), 0, 1),
+                write(0, generation, 0, 1),
+                write(u32::MAX, generation, 0, 1),
+                write(directory, of_directory, 0, 1),
+            ] {
+                told.push(said(&a.ask(&request)));
+            }
+            for mediation in [Mediation::Found as u32, 4, u32::MAX] {
+                told.push(mediate(a, file, mediation));
+            }
+            told.push(mediate(a, directory, Mediation::On as u32));
+            assert_eq!(a.inode(file), before);
+            joined(told)
+        },
+    ),
+    case(
+        "mediated",
+        "has it written to where it is stored while it does so",
+        "written",
+        |a| {
+            let (file, generation) = own_file(a);
+            let over = Arc::new(AtomicBool::new(false));
+            let scribbling = std::thread::spawn({
+                let over = over.clone();
+                let control = a.control_again();
+                move || {
+                    let control = control();
+                    let mut word = 1u64;
+                    while !over.load(Ordering::Relaxed) {
+                        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        for slot in control.requests.iter() {
+                            slot.length.store(word as u32, Ordering::Relaxed);
+                        }
+                        for attachment in &control.attachments {
+                            attachment.0[word as usize % attachment.0.len()]
+                                .store(word, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+            let began = Instant::now();
+            while began.elapsed() < FLOOD / 2 {
+                // What it has broken itself is EPROTO.
+                let _ = a.try_ask(&write(file, generation, 0, ATTACHED_MAX as u32));
+            }
+            over.store(true, Ordering::Relaxed);
+            scribbling.join().expect("scribbled");
+            let told = format!("{:?}", a.ask(&write(file, generation, 0, 8)));
+            match told.starts_with("Bytes") {
+                true => "written".into(),
+                false => told,
+            }
+        },
+    ),
+    case(
+        "mediated",
+        "writes as much by messages as it can",
+        "a bounded wait",
+        |a| {
+            let (file, generation) = own_file(a);
+            let began = Instant::now();
+            let mut written = 0u64;
+            while began.elapsed() < FLOOD {
+                let told = a.ask(&write(file, generation, 0, ATTACHED_MAX as u32));
+                written += u64::from(format!("{told:?}").starts_with("Bytes"));
+            }
+            assert!(written > 10, "{written} writes");
+            "a bounded wait".into()
+        },
+    ),
+];
