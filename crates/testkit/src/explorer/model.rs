@@ -9,6 +9,7 @@
 use super::tree::{Content, Node, Tree};
 use crate::Shorthand;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, index};
+use arck_protocol::message::{WRITE_MAX, Written};
 use arck_protocol::{Request, Response};
 use arckfs::{At, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
 use std::collections::BTreeMap;
@@ -210,16 +211,32 @@ impl Operation {
             }
             O::Tell(path, offset, length, fill) => {
                 let (inode, generation) = identity(session, path)?;
-                let request = Request::Write {
-                    inode,
-                    generation,
-                    position: offset,
-                    append: false,
-                    bytes: filling(length, fill),
+                let bytes = filling(length, fill);
+                let (position, append) = (offset, false);
+                let told = match length <= WRITE_MAX {
+                    true => session.session().request(&Request::Write {
+                        inode,
+                        generation,
+                        position,
+                        append,
+                        bytes,
+                    }),
+                    false => {
+                        let request = Request::WriteAttached {
+                            inode,
+                            generation,
+                            position,
+                            append,
+                            length: length as u32,
+                        };
+                        session.session().request_with(&request, &bytes)
+                    }
                 };
-                let end = (offset + length as u64).to_le_bytes().to_vec();
-                let told = session.session().request(&request);
-                assert_eq!(told, Ok(Response::Bytes(end)));
+                let written = Written {
+                    end: offset + length as u64,
+                    is_mediated: false,
+                };
+                assert_eq!(told, Ok(Response::Bytes(written.encode())));
             }
             O::Append(path, length, fill) => {
                 let written = session.write(handle(path), &filling(length, fill), None)?;

@@ -720,6 +720,14 @@ pub fn relocations() -> Vec<Workload> {
             O::Tell("g", 2_200_000, 50, 22),
             O::Commit(false),
         ],
+        // More of it than a slot holds.
+        vec![
+            O::Tell("f", 100, 9000, 20),
+            O::Write("f", 0, 50, 21),
+            O::Tell("f", 8000, 5000, 22),
+            O::Commit(false),
+        ],
+        vec![O::Tell("g", 0, 40_000, 20), O::Tell("g", 100, 65_536, 21)],
         // And cut.
         vec![
             O::Append("f", 9000, 20),
