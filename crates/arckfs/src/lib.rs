@@ -50,5 +50,6 @@ pub use data::size_limit;
 pub use file_system::*;
 pub use interface::*;
 pub use mappings::{
-    any as any_maps, hold as hold_maps, let_go as let_go_of_maps, overlaps as has_maps,
+    any as any_maps, hold as hold_maps, leave as leave_maps, let_go as let_go_of_maps,
+    overlaps as has_maps,
 };

@@ -458,6 +458,21 @@ impl Log {
         Ok(here.session.goodbye()?)
     }
 
+    /// Commits what is enqueued, and ends the session of this process, where others may hold references to this; says what
+    /// was not folded. To be called when no thread is inside an operation: one that begins later opens another session.
+    /// Does nothing the second time. Blocks.
+    pub fn finish(&self) -> Result<(), Error> {
+        let here = self.here.last();
+        if here.session.has_ended() {
+            return Ok(());
+        }
+        let committed = here.kept.commit_all();
+        let said = here.session.goodbye();
+        here.session.end();
+        committed?;
+        Ok(said?)
+    }
+
     /// Bytes at which a section of this log takes no more.
     pub fn section(&self) -> Result<u64, Error> {
         Ok(self.here()?.limit)
