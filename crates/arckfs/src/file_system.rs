@@ -14,6 +14,7 @@ mod syncing;
 #[cfg(test)]
 mod tests;
 mod watching;
+mod whole;
 
 use crate::attributes::credentials::Credentials;
 use crate::data::write::Position;
@@ -46,6 +47,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use memory::{MapRequest, MoveRequest};
+pub use whole::ListedName;
 
 /// One session with a controller and everything this process knows of the pool.
 pub struct FileSystem {

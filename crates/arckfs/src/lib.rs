@@ -46,6 +46,7 @@ pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
 pub use arck_libfs_kit::session::with_room;
 pub use arck_libfs_kit::session::{OpenedPipe, receive_pipe};
 pub use arck_libfs_kit::views::striping::Purpose;
+pub use attributes::umask::masked;
 pub use data::size_limit;
 pub use file_system::*;
 pub use interface::*;

@@ -46,6 +46,14 @@ pub enum Error {
     System(#[from] Errno),
 }
 
+/// With the kind that its number of errno has, and this inside.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = std::io::Error::from_raw_os_error(error.errno().raw_os_error()).kind();
+        std::io::Error::new(kind, error)
+    }
+}
+
 impl Error {
     /// The number of the error, as errno has it.
     pub fn errno(&self) -> Errno {

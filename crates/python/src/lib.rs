@@ -6,7 +6,7 @@
 //! * `gate`: who is inside what is to be closed, and what a forked child knows of that.
 //! * `errors`: what went wrong, as Python's exceptions. `arguments`: paths and buffers that Python passes.
 //! * `session`: the session of a file system, and the one that a forked child has instead.
-//! * `attributes`: status, times, extended attributes. `listing`: names in directories.
+//! * `attributes`: status, times, extended attributes.
 //! * `file`: open files. `map`: their bytes in memory. `file_system`: what has a path. `store`: small values. `log`: logs.
 //!
 //! # Invariants
@@ -20,7 +20,6 @@ mod errors;
 mod file;
 mod file_system;
 mod gate;
-mod listing;
 mod log;
 mod map;
 mod session;
