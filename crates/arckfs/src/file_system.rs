@@ -47,7 +47,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use memory::{MapRequest, MoveRequest};
-pub use whole::ListedName;
 
 /// One session with a controller and everything this process knows of the pool.
 pub struct FileSystem {

@@ -1,25 +1,26 @@
 //! Names in directories.
 
-use crate::files::Files;
 use crate::metadata::{FileType, Metadata};
-use arckfs::ListedName;
+use crate::paths::inside;
+use crate::session::Session;
+use arckfs::{At, ListedName};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// What [`Files::read_dir`] gives: the names that a directory had when it was called, in no order, without `.` and `..`.
-#[derive(Debug)]
+/// What [`Files::read_dir`](crate::Files::read_dir) gives: the names that a directory had when it was called, in no order, without `.` and `..`.
 pub struct ReadDir {
-    files: Files,
+    session: Arc<Session>,
     directory: PathBuf,
     listed: std::vec::IntoIter<ListedName>,
 }
 
 impl ReadDir {
-    pub(crate) fn new(files: Files, directory: &Path, listed: Vec<ListedName>) -> ReadDir {
+    pub(crate) fn new(session: Arc<Session>, directory: &Path, listed: Vec<ListedName>) -> ReadDir {
         ReadDir {
-            files,
+            session,
             directory: directory.to_owned(),
             listed: listed.into_iter(),
         }
@@ -33,7 +34,7 @@ impl Iterator for ReadDir {
         let listed = self.listed.next()?;
         let name = OsString::from_vec(listed.name);
         Some(DirEntry {
-            files: self.files.clone(),
+            session: Arc::clone(&self.session),
             path: self.directory.join(&name),
             name,
             kind: FileType::of_dentry(listed.kind),
@@ -49,9 +50,8 @@ impl Iterator for ReadDir {
 impl ExactSizeIterator for ReadDir {}
 
 /// A name in a directory.
-#[derive(Debug)]
 pub struct DirEntry {
-    files: Files,
+    session: Arc<Session>,
     path: PathBuf,
     name: OsString,
     kind: FileType,
@@ -64,7 +64,7 @@ impl DirEntry {
         self.name.clone()
     }
 
-    /// The name behind the path that was given to [`Files::read_dir`].
+    /// The name behind the path that was given to [`Files::read_dir`](crate::Files::read_dir).
     pub fn path(&self) -> PathBuf {
         self.path.clone()
     }
@@ -79,8 +79,23 @@ impl DirEntry {
         self.inode
     }
 
-    /// What it is like by now, of a symbolic link itself. Errors: as [`Files::symlink_metadata`].
+    /// What it is like by now, of a symbolic link itself. Errors: as [`Files::symlink_metadata`](crate::Files::symlink_metadata).
     pub fn metadata(&self) -> io::Result<Metadata> {
-        self.files.symlink_metadata(&self.path)
+        let path = inside(&self.path)?;
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        let told = self.session.run(|fs| fs.stat(At::Root, path, flags));
+        told.map(Metadata)
+    }
+}
+
+impl std::fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ReadDir").field(&self.directory).finish()
+    }
+}
+
+impl std::fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DirEntry").field(&self.path).finish()
     }
 }

@@ -1,9 +1,9 @@
 //! Open files.
 
 use crate::error::of_errno;
-use crate::files::{Files, inside};
 use crate::map::{Map, MapAccess};
 use crate::metadata::Metadata;
+use crate::paths::inside;
 use crate::session::Session;
 use arckfs::{Errno, FileSystem, Handle, masked};
 use std::fs::Permissions;
@@ -47,19 +47,24 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn open(files: &Files, path: &Path, flags: i32, mode: u32) -> io::Result<File> {
+    pub(crate) fn open(
+        session: &Arc<Session>,
+        path: &Path,
+        flags: i32,
+        mode: u32,
+    ) -> io::Result<File> {
         let mode = match flags & libc::O_CREAT {
             0 => 0,
             _ => masked(mode & 0o7777),
         };
         let path = inside(path)?;
-        let (handle, of) = files.session.run(|file_system| {
+        let (handle, of) = session.run(|file_system| {
             let flags = flags | libc::O_CLOEXEC;
             let handle = file_system.open(arckfs::At::Root, path, flags, mode)?;
             Ok((handle, file_system.session()))
         })?;
         Ok(File {
-            session: Arc::clone(&files.session),
+            session: Arc::clone(session),
             of,
             handle,
         })

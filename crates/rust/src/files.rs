@@ -5,6 +5,7 @@ use crate::error::{of_errno, told};
 use crate::file::File;
 use crate::metadata::{FileType, Metadata, Space};
 use crate::open::OpenOptions;
+use crate::paths::inside;
 use crate::session::Session;
 use arckfs::{At, Errno, Failure, SetTime, Subject, Timestamp, masked};
 use std::ffi::{OsStr, OsString};
@@ -61,19 +62,6 @@ pub struct Files {
     pub(crate) session: Arc<Session>,
 }
 
-/// From the pool's root. Only what was given as no bytes at all leads nowhere.
-pub fn inside(path: &Path) -> io::Result<&[u8]> {
-    let given = path.as_os_str().as_bytes();
-    if given.is_empty() {
-        return Err(of_errno(Errno::NOENT));
-    }
-    if given.contains(&0) {
-        return Err(told(Errno::INVAL, "a path has no zero bytes"));
-    }
-    let slashes = given.iter().take_while(|&&byte| byte == b'/').count();
-    Ok(&given[slashes..])
-}
-
 /// A time as a call is to set it; as it is where there is none.
 fn set_time(time: Option<SystemTime>) -> SetTime {
     let Some(time) = time else {
@@ -125,7 +113,7 @@ impl Files {
 
     /// For opening a file otherwise.
     pub fn options(&self) -> OpenOptions<'_> {
-        OpenOptions::new(self)
+        OpenOptions::new(&self.session)
     }
 
     /// All that a file holds.
@@ -240,7 +228,7 @@ impl Files {
     pub fn read_dir(&self, path: impl AsRef<Path>) -> io::Result<ReadDir> {
         let path = path.as_ref();
         let listed = self.run(path, |fs, inside| fs.list(At::Root, inside))?;
-        Ok(ReadDir::new(self.clone(), path, listed))
+        Ok(ReadDir::new(Arc::clone(&self.session), path, listed))
     }
 
     /// Makes a directory, with permission bits 0777 without the umask's. Errors: `AlreadyExists`.

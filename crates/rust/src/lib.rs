@@ -85,6 +85,7 @@ mod files;
 mod map;
 mod metadata;
 mod open;
+mod paths;
 mod pool;
 mod session;
 

@@ -1,11 +1,12 @@
 //! How files are opened.
 
 use crate::file::File;
-use crate::files::Files;
+use crate::session::Session;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-/// How a file is opened: as `std::fs::OpenOptions`, of [`Files::options`].
+/// How a file is opened: as `std::fs::OpenOptions`, of [`Files::options`](crate::Files::options).
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -20,9 +21,9 @@ use std::path::Path;
 /// # files.close()
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OpenOptions<'f> {
-    files: &'f Files,
+    session: &'f Arc<Session>,
     read: bool,
     write: bool,
     append: bool,
@@ -34,9 +35,9 @@ pub struct OpenOptions<'f> {
 }
 
 impl<'f> OpenOptions<'f> {
-    pub(crate) fn new(files: &'f Files) -> OpenOptions<'f> {
+    pub(crate) fn new(session: &'f Arc<Session>) -> OpenOptions<'f> {
         OpenOptions {
-            files,
+            session,
             read: false,
             write: false,
             append: false,
@@ -127,11 +128,25 @@ impl<'f> OpenOptions<'f> {
         };
         let further = self.flags & !libc::O_ACCMODE;
         File::open(
-            self.files,
+            self.session,
             path.as_ref(),
             access | made | further,
             self.mode,
         )
+    }
+}
+
+impl std::fmt::Debug for OpenOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut told = f.debug_struct("OpenOptions");
+        told.field("read", &self.read).field("write", &self.write);
+        told.field("append", &self.append);
+        told.field("truncate", &self.truncate);
+        told.field("create", &self.create);
+        told.field("create_new", &self.create_new);
+        told.field("mode", &format_args!("{:o}", self.mode));
+        told.field("flags", &format_args!("{:#x}", self.flags));
+        told.finish()
     }
 }
 

@@ -4,15 +4,6 @@
 
 use super::*;
 
-/// What a directory says of a name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ListedName {
-    pub name: Vec<u8>,
-    /// `DT_*`.
-    pub kind: u8,
-    pub inode: u64,
-}
-
 /// Bytes of a record before its name.
 const HEAD: usize = 19;
 /// Bytes of records that are asked for at once.
