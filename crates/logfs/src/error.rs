@@ -43,7 +43,18 @@ pub enum Error {
     /// The session was opened for a log that is closed, or lost; or the system or the controller refused: ENOSPC (cut
     /// the log, and go on), EACCES, ENOENT (the directory is gone), EIO and others.
     #[error("the log: {0}")]
-    System(#[from] Errno),
+    System(Errno),
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        match errno {
+            Errno::BADMSG => {
+                Error::Malformed("what has the name of a section is no file".to_owned())
+            }
+            errno => Error::System(errno),
+        }
+    }
 }
 
 /// With the kind that its number of errno has, and this inside.

@@ -8,6 +8,7 @@
 //! * The last section is never cut off: it says where the log ends.
 //! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again.
 
+use crate::TURNS;
 use crate::error::Error;
 use arck_libfs_kit::engine::{Attempt, Context, Engine, Need, Way};
 use arck_libfs_kit::format::FileKind;
@@ -20,6 +21,9 @@ use std::collections::BTreeMap;
 
 /// Digits of a section's name: those of the largest position.
 const DIGITS: usize = 20;
+
+/// No log is longer: the largest size of a file, so that no position in a section is more than a number holds.
+pub const POSITION_MAX: u64 = i64::MAX as u64;
 
 /// The file that says how long sections become, in decimal. A shell's `*` leaves it out.
 const LIMIT: &[u8] = b".limit";
@@ -52,7 +56,8 @@ pub fn begin_of(name: &[u8]) -> Option<u64> {
     if name.len() != DIGITS || !name.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(name).ok()?.parse().ok()
+    let begin = std::str::from_utf8(name).ok()?.parse().ok();
+    begin.filter(|&begin| begin <= POSITION_MAX)
 }
 
 /// What is remembered of sections, by where they begin.
@@ -130,6 +135,9 @@ impl InDirectory<'_> {
         begin: u64,
     ) -> Attempt<Option<Section>> {
         let name = name_of(begin);
+        if begin > POSITION_MAX {
+            return Ok(None);
+        }
         let Some(found) = context.dentry(directory, &name)? else {
             return Ok(None);
         };
@@ -142,14 +150,19 @@ impl InDirectory<'_> {
         Ok(Some(Section { begin, file }))
     }
 
-    /// The section that begins at a position, made if there is none.
+    /// The section that begins at a position, made if there is none. EFBIG: no log is so long. EAGAIN: somebody takes it away
+    /// again and again.
     pub fn find_or_make(&self, begin: u64) -> Result<Section, Errno> {
-        loop {
+        if begin > POSITION_MAX {
+            return Err(Errno::FBIG);
+        }
+        for _ in 0..TURNS {
             if let Some(found) = self.find(begin)? {
                 return Ok(found);
             }
             self.make(&name_of(begin), None)?;
         }
+        Err(Errno::AGAIN)
     }
 
     /// Makes an empty file, unless one has the name, and with it one that says the limit.
@@ -181,14 +194,17 @@ impl InDirectory<'_> {
     }
 
     /// The limit of the log that is here; one with this `limit` is made where there is none, if that is said. ENOENT:
-    /// there is none. EBADMSG: what says the limit does not.
+    /// there is none. EBADMSG: what says the limit does not. EAGAIN: somebody takes it away again and again.
     pub fn limit(&self, make: Option<u64>) -> Result<u64, Error> {
-        loop {
+        for _ in 0..TURNS {
             let read = self.engine.run(Way::Names, |context| {
                 let directory = self.directory(context)?;
                 let Some(found) = context.dentry(directory, LIMIT)? else {
                     return Ok(None);
                 };
+                if found.kind != FileKind::File {
+                    return Ok(Some(Vec::new()));
+                }
                 let file = File::of(context.view_of(directory, LIMIT, found)?)?;
                 let mut text = [0; DIGITS];
                 let length = context.read_whole(file, &mut text)?;
@@ -209,17 +225,16 @@ impl InDirectory<'_> {
                 };
             }
             let limit = make.ok_or(Errno::NOENT)?;
-            // Where somebody has taken the limit away, the last section stays the last.
-            let last = self.list()?.last().map(|last| last.begin);
-            match last {
-                None => self.make(&name_of(0), Some(&limit.to_string()))?,
-                Some(_) => {
-                    return Err(Error::Malformed(
-                        "there are sections and no `.limit`".into(),
-                    ));
-                }
+            // Where somebody has taken the limit away, the last section stays the last. The first one is made together
+            // with it, and where its name leads to something else, nothing is made.
+            if !self.list()?.is_empty() || self.find(0)?.is_some() {
+                return Err(Error::Malformed(
+                    "there are sections and no `.limit`".into(),
+                ));
             }
+            self.make(&name_of(0), Some(&limit.to_string()))?;
         }
+        Err(Errno::AGAIN.into())
     }
 
     /// Takes sections away, a few by each store, the first of the log first.
@@ -254,7 +269,7 @@ mod tests {
 
     #[test]
     fn names_are_positions_and_sort_like_them() {
-        let positions = [0, 1, 9, 10, 4096, 1 << 40, u64::MAX / 2, u64::MAX];
+        let positions = [0, 1, 9, 10, 4096, 1 << 40, POSITION_MAX];
         let names: Vec<_> = positions.iter().map(|&at| name_of(at)).collect();
         assert!(names.is_sorted());
         for (name, at) in names.iter().zip(positions) {
@@ -267,6 +282,8 @@ mod tests {
             b"000000000000000000000",
             b"+0000000000000000001",
             b"0000000000000000000a",
+            b"09223372036854775808",
+            b"18446744073709551615",
             b"99999999999999999999",
         ];
         for name in others {
