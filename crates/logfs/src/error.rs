@@ -8,6 +8,9 @@ use rustix::io::Errno;
 /// Bytes of the longest record, and of all that is appended together.
 pub const RECORD_MAX: usize = 1 << 20;
 
+/// How often a call finds that what it knew of sections is not so any more, before it gives up with EAGAIN.
+pub const TURNS: u32 = 1000;
+
 /// Why it was not done. `Display` is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -8,8 +8,7 @@
 //! * The last section is never cut off: it says where the log ends.
 //! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again.
 
-use crate::TURNS;
-use crate::error::Error;
+use crate::error::TURNS;
 use arck_libfs_kit::engine::{Attempt, Context, Engine, Need, Way};
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::creations::Creation;
@@ -26,7 +25,7 @@ const DIGITS: usize = 20;
 pub const POSITION_MAX: u64 = i64::MAX as u64;
 
 /// The file that says how long sections become, in decimal. A shell's `*` leaves it out.
-const LIMIT: &[u8] = b".limit";
+pub const LIMIT: &[u8] = b".limit";
 
 /// Sections that are cut off by one store at most.
 const CUT_TOGETHER: usize = 64;
@@ -92,7 +91,7 @@ pub struct InDirectory<'e> {
 }
 
 impl InDirectory<'_> {
-    fn directory(&self, context: &Context<'_>) -> Attempt<Directory> {
+    pub(crate) fn directory(&self, context: &Context<'_>) -> Attempt<Directory> {
         let (number, generation) = self.directory;
         Ok(Directory::of(context.view(number, generation)?)?)
     }
@@ -165,8 +164,8 @@ impl InDirectory<'_> {
         Err(Errno::AGAIN)
     }
 
-    /// Makes an empty file, unless one has the name, and with it one that says the limit.
-    fn make(&self, name: &[u8], limit: Option<&str>) -> Result<(), Errno> {
+    /// Makes an empty file, unless something has its name, and with it one that says the limit.
+    pub fn make(&self, name: &[u8], limit: Option<&str>) -> Result<(), Errno> {
         let wanted = [(name, "")].into_iter();
         let wanted: Vec<_> = wanted.chain(limit.map(|limit| (LIMIT, limit))).collect();
         let mut successors: Vec<Option<Successor>> = wanted.iter().map(|_| None).collect();
@@ -191,50 +190,6 @@ impl InDirectory<'_> {
             }
             context.change_together(directory, &mut changes, &mut successors)
         })
-    }
-
-    /// The limit of the log that is here; one with this `limit` is made where there is none, if that is said. ENOENT:
-    /// there is none. EBADMSG: what says the limit does not. EAGAIN: somebody takes it away again and again.
-    pub fn limit(&self, make: Option<u64>) -> Result<u64, Error> {
-        for _ in 0..TURNS {
-            let read = self.engine.run(Way::Names, |context| {
-                let directory = self.directory(context)?;
-                let Some(found) = context.dentry(directory, LIMIT)? else {
-                    return Ok(None);
-                };
-                if found.kind != FileKind::File {
-                    return Ok(Some(Vec::new()));
-                }
-                let file = File::of(context.view_of(directory, LIMIT, found)?)?;
-                let mut text = [0; DIGITS];
-                let length = context.read_whole(file, &mut text)?;
-                Ok(Some(text[..length].to_vec()))
-            });
-            let read = match read {
-                // More digits than any limit has.
-                Err(Errno::FBIG) => Some(Vec::new()),
-                read => read?,
-            };
-            if let Some(text) = read {
-                let text = String::from_utf8_lossy(&text);
-                return match text.parse() {
-                    Ok(limit) if limit > 0 => Ok(limit),
-                    _ => Err(Error::Malformed(format!(
-                        "`.limit` says {text:?}, and not how many bytes a section has"
-                    ))),
-                };
-            }
-            let limit = make.ok_or(Errno::NOENT)?;
-            // Where somebody has taken the limit away, the last section stays the last. The first one is made together
-            // with it, and where its name leads to something else, nothing is made.
-            if !self.list()?.is_empty() || self.find(0)?.is_some() {
-                return Err(Error::Malformed(
-                    "there are sections and no `.limit`".into(),
-                ));
-            }
-            self.make(&name_of(0), Some(&limit.to_string()))?;
-        }
-        Err(Errno::AGAIN.into())
     }
 
     /// Takes sections away, a few by each store, the first of the log first.

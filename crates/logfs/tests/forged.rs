@@ -286,6 +286,9 @@ const FORGERIES: &[Forgery] = &[
     case("a limit that is a pipe", END, SPOILT, |files| {
         instead(files, "log/.limit", pipe);
     }),
+    case("a limit of no bytes", END, SPOILT, |files| {
+        files.put("log/.limit", b"").expect("a file");
+    }),
     case("a limit of nothing", END, SPOILT, |files| {
         files.put("log/.limit", b"0").expect("a file");
     }),

@@ -285,6 +285,47 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
+/// A machine that failed while a log was being made, in a paged pool, leaves its limit without contents.
+#[test]
+fn a_log_that_was_being_made_is_finished_by_who_would_make_it() {
+    let pool = TestPool::new(64 << 20);
+    let files = pool.session();
+    for (name, section) in [
+        ("both", Some(&b""[..])),
+        ("limit", None),
+        ("begun", Some(b"x")),
+    ] {
+        files
+            .make_directory(At::Root, name.as_bytes(), 0o755)
+            .expect("mkdir");
+        files.put(&format!("{name}/.limit"), b"").expect("put");
+        if let Some(bytes) = section {
+            let first = format!("{name}/00000000000000000000");
+            files.put(&first, bytes).expect("put");
+        }
+        let found = Log::open(Options::new(pool.path()), name).map(|_| ());
+        let errno = found.expect_err("nobody said to make it").errno();
+        assert_eq!(errno, Errno::BADMSG, "{name}");
+        let made = Log::open(options(&pool, 77), name);
+        if section == Some(b"x") {
+            let error = made.map(|_| ()).expect_err("something was appended");
+            assert_eq!(error.errno(), Errno::BADMSG, "{name}");
+            continue;
+        }
+        let made = made.expect("finished");
+        assert_eq!(made.section().expect("told"), 77, "{name}");
+        // Whoever comes later has that limit.
+        let other = Log::open(options(&pool, 5), name).expect("a log");
+        assert_eq!(other.section().expect("told"), 77, "{name}");
+        assert_eq!(made.append(b"first").expect("append"), 0, "{name}");
+        assert_eq!(other.append(b"second").expect("append"), 5, "{name}");
+        assert_eq!(
+            files.get(&format!("{name}/.limit")).expect("the limit"),
+            b"77"
+        );
+    }
+}
+
 /// Somebody changes the files by other means: what is found to be wrong is told, and nothing waits for ever.
 #[test]
 fn what_others_do_to_the_files_is_told() {
