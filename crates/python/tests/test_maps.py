@@ -125,6 +125,10 @@ class Maps(OnPool):
             with other.open(path, "r+b", 0) as file, self.assertRaises(OSError) as raised:
                 file.map()
             self.assertEqual(raised.exception.errno, errno.ENODEV)
+            for change in (lambda: other.write_bytes(path, b"x"), lambda: other.truncate(path, 1)):
+                with self.assertRaises(OSError) as raised:
+                    change()
+                self.assertEqual(raised.exception.errno, errno.ETXTBSY)
             with other.open(path, "rb", 0) as file, file.map() as theirs:
                 self.assertEqual(theirs[PAGE : PAGE + 3], b"Map")
         map_.close()

@@ -18,7 +18,8 @@ use std::sync::{Arc, Once};
 pub enum MapAccess {
     /// It shows the file, and is read.
     Read,
-    /// It shows the file, and what is stored into it is the file's. While there is one, no other session has one of the same file.
+    /// It shows the file, and what is stored into it is the file's. While there is one, other sessions read the file; writing to it and
+    /// cutting it is ETXTBSY for them, and such a map of their own ENODEV.
     Write,
     /// It is a copy: what is stored into it nobody else sees.
     Copy,

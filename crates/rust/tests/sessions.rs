@@ -282,6 +282,45 @@ fn maps() {
     assert_eq!(files.read("f").expect("read")[0], b'T');
 }
 
+/// Two sessions of a program have their maps in one table, and inodes of the same number on two pools.
+#[test]
+fn maps_of_two_pools_have_nothing_to_do_with_each_other() {
+    const PAGE: u64 = 4096;
+    let pools = [served(), served()];
+    let sizes = [PAGE, 100 * PAGE];
+    let opened = [0, 1].map(|at| {
+        let files = pools[at].1.files().expect("a session");
+        files
+            .write("f", vec![b'a'; sizes[at] as usize])
+            .expect("written");
+        let mut options = files.options();
+        let file = options.read(true).write(true).open("f").expect("opened");
+        let map = file
+            .map(0, sizes[at] as usize, MapAccess::Write)
+            .expect("mapped");
+        (files, file, map)
+    });
+    let [(_, one, one_map), (_, other, other_map)] = &opened;
+    assert_eq!(
+        one.metadata().expect("told").ino(),
+        other.metadata().expect("told").ino()
+    );
+    // What it grows by is mapped by nobody, and takes no room.
+    one.set_len(100 * PAGE).expect("longer");
+    assert_eq!(one.metadata().expect("told").blocks(), PAGE / 512);
+    one.set_len(0).expect("cut");
+    let mut byte = [0];
+    assert!(one_map.read_at(&mut byte, 0).is_err());
+    // Growing again, it gets the one page that its map shows, and none for the other's map.
+    one.set_len(100 * PAGE).expect("longer");
+    one_map.write_at(b"b", 0).expect("stored");
+    assert_eq!(one.metadata().expect("told").blocks(), PAGE / 512);
+    other_map
+        .read_at(&mut byte, 99 * PAGE as usize)
+        .expect("it is another's");
+    assert_eq!(byte, [b'a']);
+}
+
 /// A child's own exit says what it found.
 #[test]
 fn a_forked_child_has_a_session_of_its_own() {
