@@ -1,5 +1,5 @@
 //! Attributes: telling them, and changing mode, owner and times. [`extended`]: extended attributes. [`credentials`]:
-//! who the process is, and what permission bits let it do.
+//! who the process is, and what permission bits let it do. [`umask`]: which of them what it makes does not get.
 //!
 //! # Invariants
 //! * What is told is the session's view: the verified inode with the delta on top.
@@ -8,6 +8,7 @@
 
 pub mod credentials;
 pub mod extended;
+pub mod umask;
 
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
 use crate::mappings::Mapping;

@@ -14,6 +14,7 @@ mod syncing;
 #[cfg(test)]
 mod tests;
 mod watching;
+mod whole;
 
 use crate::attributes::credentials::Credentials;
 use crate::data::write::Position;

@@ -180,6 +180,15 @@ pub struct Attributes {
     pub created: Timestamp,
 }
 
+/// What a directory says of a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedName {
+    pub name: Vec<u8>,
+    /// `DT_*`.
+    pub kind: u8,
+    pub inode: u64,
+}
+
 /// The number that an inode has in the kernel where the pool is mounted: of its number and its generation, so that none
 /// means two inodes. Those of the first generation have the pool's number.
 pub fn mounted_number(inode: u32, generation: u32) -> u64 {

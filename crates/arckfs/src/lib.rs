@@ -47,9 +47,11 @@ pub use arck_libfs_kit::session::reach::{give_up_reservations, side_of};
 pub use arck_libfs_kit::session::with_room;
 pub use arck_libfs_kit::session::{OpenedPipe, receive_pipe};
 pub use arck_libfs_kit::views::striping::Purpose;
+pub use attributes::umask::masked;
 pub use data::size_limit;
 pub use file_system::*;
 pub use interface::*;
 pub use mappings::{
-    any as any_maps, hold as hold_maps, let_go as let_go_of_maps, overlaps as has_maps,
+    any as any_maps, hold as hold_maps, leave as leave_maps, let_go as let_go_of_maps,
+    overlaps as has_maps,
 };

@@ -23,13 +23,18 @@ impl<'b> Batch<'b> {
     /// Changes at most.
     pub const MAX: usize = 256;
 
+    /// None yet.
     pub fn new() -> Batch<'b> {
         Batch::default()
     }
+
+    /// Gives a key a value, as [`Store::set`].
     pub fn set(&mut self, key: &'b [u8], value: &'b [u8]) -> &mut Self {
         self.0.insert(key, Some(value));
         self
     }
+
+    /// Takes a key away, as [`Store::delete`].
     pub fn delete(&mut self, key: &'b [u8]) -> &mut Self {
         self.0.insert(key, None);
         self

@@ -45,25 +45,54 @@ pub const VALUE_MAX: usize = 8 * PAGE_SIZE as usize;
 /// Why it was not done. `Display` is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// There is no session: no pool, or nobody who serves it.
     #[error("{0}")]
     Connect(#[from] ConnectError),
+    /// EINVAL or ENAMETOOLONG: keys are names of files, of 1 to 255 bytes.
     #[error("{key:?} is no key: {why}")]
     Key {
+        /// What was given.
         key: String,
+        /// What it must not be.
         why: &'static str,
+        /// Its number.
         errno: Errno,
     },
+    /// EFBIG.
     #[error(
         "{key}: values have {VALUE_MAX} bytes at most; read and write larger ones as files (arck run)"
     )]
-    TooLarge { key: String },
+    TooLarge {
+        /// Whose value it was to be, or is.
+        key: String,
+    },
+    /// EISDIR.
     #[error("{key} is a directory: open a store of it, or remove it with `arck run -- rmdir`")]
-    IsDirectory { key: String },
+    IsDirectory {
+        /// Its name.
+        key: String,
+    },
+    /// The system or the controller refused: ENOSPC, EACCES, EPERM (the directory is sticky), ENOENT (the directory is gone), EIO and
+    /// others.
     #[error("{what}: {errno}")]
-    System { what: String, errno: Errno },
+    System {
+        /// The key, or the directory.
+        what: String,
+        /// Why.
+        errno: Errno,
+    },
+}
+
+/// With the kind that its number of errno has, and this inside.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = std::io::Error::from_raw_os_error(error.errno().raw_os_error()).kind();
+        std::io::Error::new(kind, error)
+    }
 }
 
 impl Error {
+    /// The number of the error, as errno has it.
     pub fn errno(&self) -> Errno {
         match self {
             Error::Connect(error) => error.errno(),
@@ -87,6 +116,7 @@ impl Error {
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The pool's directory.
     pub pool: PathBuf,
     /// Whether directories are made that are not there.
     pub make: bool,
@@ -97,6 +127,7 @@ pub struct Options {
 }
 
 impl Options {
+    /// Of a pool: nothing made, mode 0644, and no patience.
     pub fn new(pool: impl Into<PathBuf>) -> Options {
         Options {
             pool: pool.into(),
@@ -157,7 +188,7 @@ fn open(
 
 impl Store {
     /// Opens the store that a directory is, by its path from the pool's root. Symbolic links are not
-    /// followed.
+    /// followed. Blocks until the controller answers. ENOENT if there is none and none is to be made; ENOTDIR, EACCES, ENOSPC.
     pub fn open(options: Options, directory: &str) -> Result<Store, Error> {
         Ok(Store {
             here: connect(&options, directory)?,
@@ -206,14 +237,15 @@ impl Store {
         said
     }
 
-    /// The value of a key, if it has one.
+    /// The value of a key, if it has one. Blocks for the controller where another session has changed it. EFBIG for a file that is larger
+    /// than a value, EISDIR, ELOOP for a symbolic link, EACCES, EIO.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Box::new([0; VALUE_MAX]);
         let read = self.get_into(key, &mut value)?;
         Ok(read.map(|length| value[..length].to_vec()))
     }
 
-    /// The same, into memory of the caller's; gives its length.
+    /// The same, into memory of the caller's; gives its length in bytes. Errors as [`get`](Store::get).
     #[inline]
     pub fn get_into(
         &self,
@@ -232,17 +264,18 @@ impl Store {
         })
     }
 
-    /// Gives a key a value.
+    /// Gives a key a value, of [`VALUE_MAX`] bytes at most: durable when it returns, and after a crash before that the one before or this.
+    /// Blocks for the controller where another session has the directory. EFBIG, EISDIR, ENOSPC, EACCES, EPERM, EIO.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.change(&[(key, Some(value))]).map(|_| ())
     }
 
-    /// Takes a key away; whether it was there.
+    /// Takes a key away; whether it was there. Durable, blocks and fails as [`set`](Store::set).
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
         Ok(self.change(&[(key, None)])? != 0)
     }
 
-    /// All keys, in no order.
+    /// All keys, in no order, at one moment. Takes the time of a look at all names. EACCES, EIO.
     pub fn list(&self) -> Result<Vec<Vec<u8>>, Error> {
         let at = Cell::new(self.path.as_bytes());
         self.run(&at, |context, here| {

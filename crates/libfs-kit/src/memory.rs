@@ -3,6 +3,7 @@
 //! Stores to the pool that have to be durable give tokens, which [`durable`] fences and what is published asks for
 //! ([`delta`](crate::delta)).
 
+pub use arck_pm::copy::Stores;
 pub use arck_pm::flush::know_leaf_7;
 pub use arck_pm::mapping::{Locking, lock_pages, locking_to_come, note_locking_to_come};
 pub use arck_pm::{Error, SharedBytes};

@@ -11,12 +11,14 @@
 //!   replaced by one of its own with the same bytes.
 //! * A page that was taken and not published goes back to the stock.
 
+use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{
     self, Beginning, BegunBranch, Contents, Entries, Entry, FreshPages, Reached,
 };
 use arck_libfs_kit::engine::{Attempt, Context, Expected, Published};
-use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::format::{Durability, PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::memory::durable::{self as order, Durable, Flushed};
+use arck_libfs_kit::messages::{InodeList, Request};
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{File, flag};
@@ -369,6 +371,16 @@ impl Drop for Filling<'_, '_> {
         }
         self.context.give_index_pages(&mut self.index, 0);
     }
+}
+
+/// Where the kernel writes back, only the controller makes anything durable.
+#[inline]
+pub fn make_durable(session: &Session, inodes: &[u32]) -> Result<(), Errno> {
+    if session.durability() != Durability::Paged {
+        return Ok(());
+    }
+    let inodes = InodeList::new(inodes).ok_or(Errno::IO)?;
+    session.ask(&Request::Sync { inodes })
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@ use rustix::io::Errno;
 /// Bytes of the longest record, and of all that is appended together.
 pub const RECORD_MAX: usize = 1 << 20;
 
+/// How often a call finds that what it knew of sections is not so any more, before it gives up with EAGAIN.
+pub const TURNS: u32 = 1000;
+
 /// Why it was not done. `Display` is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -43,7 +46,26 @@ pub enum Error {
     /// The session was opened for a log that is closed, or lost; or the system or the controller refused: ENOSPC (cut
     /// the log, and go on), EACCES, ENOENT (the directory is gone), EIO and others.
     #[error("the log: {0}")]
-    System(#[from] Errno),
+    System(Errno),
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        match errno {
+            Errno::BADMSG => {
+                Error::Malformed("what has the name of a section is no file".to_owned())
+            }
+            errno => Error::System(errno),
+        }
+    }
+}
+
+/// With the kind that its number of errno has, and this inside.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = std::io::Error::from_raw_os_error(error.errno().raw_os_error()).kind();
+        std::io::Error::new(kind, error)
+    }
 }
 
 impl Error {

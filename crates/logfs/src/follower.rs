@@ -13,6 +13,8 @@ use crate::sections::Section;
 use crate::state::LOOK;
 use crate::{Error, Here, Log};
 use rustix::io::Errno;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So long a follower looks again and again before it sleeps.
@@ -25,10 +27,27 @@ const PAUSE_MOST: Duration = Duration::from_millis(10);
 /// Bytes that are read ahead by a look that asked the controller.
 const AHEAD: usize = 1 << 18;
 
+/// The log that is followed.
+#[derive(Clone)]
+enum Followed<'l> {
+    Borrowed(&'l Log),
+    Shared(Arc<Log>),
+}
+
+impl Deref for Followed<'_> {
+    type Target = Log;
+    fn deref(&self) -> &Log {
+        match self {
+            Followed::Borrowed(log) => log,
+            Followed::Shared(log) => log,
+        }
+    }
+}
+
 /// Reads a log from a position on, and waits for more. Each belongs to one thread at a time; there may be many. Ends with
-/// the borrow of its log.
+/// the borrow of its log, or keeps it open ([`follow_shared`](Log::follow_shared)).
 pub struct Follower<'l> {
-    log: &'l Log,
+    log: Followed<'l>,
     position: u64,
     section: Option<Section>,
     /// Until then it does not ask the controller, and how long the pause before that was.
@@ -41,9 +60,21 @@ pub struct Follower<'l> {
 impl Log {
     /// Follows the log from a position on, which may be its end. ENODATA: that was cut off. EINVAL: the log ends before.
     pub fn follow(&self, position: u64) -> Result<Follower<'_>, Error> {
-        let (section, _) = self.here()?.read_at(position, &mut [])?;
+        Follower::new(Followed::Borrowed(self), position)
+    }
+
+    /// The same, where the follower is to be kept beside its log, or goes to another thread. As
+    /// [`follow`](Log::follow).
+    pub fn follow_shared(self: &Arc<Log>, position: u64) -> Result<Follower<'static>, Error> {
+        Follower::new(Followed::Shared(Arc::clone(self)), position)
+    }
+}
+
+impl<'l> Follower<'l> {
+    fn new(log: Followed<'l>, position: u64) -> Result<Follower<'l>, Error> {
+        let (section, _) = log.here()?.read_at(position, &mut [])?;
         Ok(Follower {
-            log: self,
+            log,
             position,
             section: Some(section),
             rests: None,
@@ -70,7 +101,8 @@ impl Follower<'_> {
         if ahead != 0 {
             return Ok(ahead);
         }
-        let here = self.log.here()?;
+        let log = self.log.clone();
+        let here = log.here()?;
         let begun = Instant::now();
         let mut eager = begun;
         loop {

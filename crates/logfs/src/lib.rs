@@ -46,8 +46,8 @@
 //!   `>>`) can spoil the stream: that is found by who reads it (EBADMSG), or taken for records.
 //!
 //! # Modules
-//! From below: `error`. `state`: bells of followers, in memory of the group. `members`: what is done when a member has died. `append`: one commit. `sections`: names of
-//! sections. `commits`: group commit. `reading`, `follower`.
+//! From below: `error`. `state`: bells of followers, in memory of the group. `members`: what is done when a member has died. `append`: one commit. `limit`, `sections`: how long sections become,
+//! and their names. `commits`: group commit. `reading`, `follower`.
 //!
 //! # Locks, in this order
 //! * The lead of the `commits`, of a process: who appends, and `current`, the section that is appended to.
@@ -64,6 +64,7 @@ mod append;
 mod commits;
 mod error;
 mod follower;
+mod limit;
 mod members;
 mod reading;
 mod sections;
@@ -72,15 +73,14 @@ mod state;
 pub use error::{Error, RECORD_MAX};
 pub use follower::Follower;
 
-use append::Appended;
+use append::{Appended, make_durable};
 use arck_libfs_kit::Session;
 use arck_libfs_kit::engine::{Engine, Way};
-use arck_libfs_kit::format::Durability;
-use arck_libfs_kit::messages::{InodeList, Request};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::per_process::PerProcess;
 use arck_libfs_kit::session::{REGION_SIZE, SessionOptions};
 use commits::{Commits, Left};
+use error::TURNS;
 use members::Members;
 use rustix::io::Errno;
 use sections::{InDirectory, Known, Section};
@@ -92,9 +92,6 @@ use std::time::Duration;
 
 /// Bytes of a section, unless something else is said: 64 MiB.
 pub const SECTION: u64 = 64 << 20;
-
-/// How often a call finds that what it knew of sections is not so any more, before it gives up with EAGAIN.
-const TURNS: u32 = 1000;
 
 /// How a log is opened.
 #[derive(Clone, Debug)]
@@ -300,7 +297,8 @@ impl Here {
                 .run_local(|context| append::append(context, section.file, self.limit, parts))
             {
                 Ok(Appended::At(within)) => {
-                    self.make_durable(section)?;
+                    let inodes = [section.file.0, self.directory.0];
+                    make_durable(self.members.session, &inodes)?;
                     if let Some(bell) = self.bell {
                         bell.ring();
                     }
@@ -323,17 +321,6 @@ impl Here {
     /// Commits what was enqueued and not committed.
     fn commit_all(&self) -> Result<(), Errno> {
         self.commits.commit_all(|parts| self.commit(parts))
-    }
-
-    /// Where the kernel writes back, only the controller makes anything durable.
-    #[inline]
-    fn make_durable(&self, section: Section) -> Result<(), Errno> {
-        let session = self.members.session;
-        if session.durability() != Durability::Paged {
-            return Ok(());
-        }
-        let inodes = InodeList::new(&[section.file.0, self.directory.0]).ok_or(Errno::IO)?;
-        session.ask(&Request::Sync { inodes })
     }
 }
 
@@ -438,10 +425,7 @@ impl Log {
         let count = below.count();
         here.in_directory().remove(&all[..count])?;
         lock(&here.known).replace(&all[count..]);
-        if here.members.session.durability() == Durability::Paged {
-            let inodes = InodeList::new(&[here.directory.0]).ok_or(Errno::IO)?;
-            here.members.session.ask(&Request::Sync { inodes })?;
-        }
+        make_durable(here.members.session, &[here.directory.0])?;
         here.engine().give_back();
         Ok(())
     }
@@ -456,6 +440,21 @@ impl Log {
         }
         here.kept.commit_all()?;
         Ok(here.session.goodbye()?)
+    }
+
+    /// Commits what is enqueued, and ends the session of this process, where others may hold references to this; says what
+    /// was not folded. To be called when no thread is inside an operation: one that begins later opens another session.
+    /// Does nothing the second time. Blocks.
+    pub fn finish(&self) -> Result<(), Error> {
+        let here = self.here.last();
+        if here.session.has_ended() {
+            return Ok(());
+        }
+        let committed = here.kept.commit_all();
+        let said = here.session.goodbye();
+        here.session.end();
+        committed?;
+        Ok(said?)
     }
 
     /// Bytes at which a section of this log takes no more.

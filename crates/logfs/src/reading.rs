@@ -6,8 +6,9 @@
 //! * Sections lie one behind the other. Where one is full and none begins at its end, the log ends; where others do, somebody
 //!   has written or removed its files by other means.
 
+use crate::error::TURNS;
 use crate::sections::Section;
-use crate::{Error, Here, Log, TURNS, lock};
+use crate::{Error, Here, Log, lock};
 use arck_libfs_kit::engine::{Attempt, Context, Need};
 use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::views::File;

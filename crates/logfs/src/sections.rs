@@ -8,7 +8,7 @@
 //! * The last section is never cut off: it says where the log ends.
 //! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again.
 
-use crate::error::Error;
+use crate::error::TURNS;
 use arck_libfs_kit::engine::{Attempt, Context, Engine, Need, Way};
 use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::creations::Creation;
@@ -21,8 +21,11 @@ use std::collections::BTreeMap;
 /// Digits of a section's name: those of the largest position.
 const DIGITS: usize = 20;
 
+/// No log is longer: the largest size of a file, so that no position in a section is more than a number holds.
+pub const POSITION_MAX: u64 = i64::MAX as u64;
+
 /// The file that says how long sections become, in decimal. A shell's `*` leaves it out.
-const LIMIT: &[u8] = b".limit";
+pub const LIMIT: &[u8] = b".limit";
 
 /// Sections that are cut off by one store at most.
 const CUT_TOGETHER: usize = 64;
@@ -52,7 +55,8 @@ pub fn begin_of(name: &[u8]) -> Option<u64> {
     if name.len() != DIGITS || !name.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(name).ok()?.parse().ok()
+    let begin = std::str::from_utf8(name).ok()?.parse().ok();
+    begin.filter(|&begin| begin <= POSITION_MAX)
 }
 
 /// What is remembered of sections, by where they begin.
@@ -87,7 +91,7 @@ pub struct InDirectory<'e> {
 }
 
 impl InDirectory<'_> {
-    fn directory(&self, context: &Context<'_>) -> Attempt<Directory> {
+    pub(crate) fn directory(&self, context: &Context<'_>) -> Attempt<Directory> {
         let (number, generation) = self.directory;
         Ok(Directory::of(context.view(number, generation)?)?)
     }
@@ -130,6 +134,9 @@ impl InDirectory<'_> {
         begin: u64,
     ) -> Attempt<Option<Section>> {
         let name = name_of(begin);
+        if begin > POSITION_MAX {
+            return Ok(None);
+        }
         let Some(found) = context.dentry(directory, &name)? else {
             return Ok(None);
         };
@@ -142,18 +149,23 @@ impl InDirectory<'_> {
         Ok(Some(Section { begin, file }))
     }
 
-    /// The section that begins at a position, made if there is none.
+    /// The section that begins at a position, made if there is none. EFBIG: no log is so long. EAGAIN: somebody takes it away
+    /// again and again.
     pub fn find_or_make(&self, begin: u64) -> Result<Section, Errno> {
-        loop {
+        if begin > POSITION_MAX {
+            return Err(Errno::FBIG);
+        }
+        for _ in 0..TURNS {
             if let Some(found) = self.find(begin)? {
                 return Ok(found);
             }
             self.make(&name_of(begin), None)?;
         }
+        Err(Errno::AGAIN)
     }
 
-    /// Makes an empty file, unless one has the name, and with it one that says the limit.
-    fn make(&self, name: &[u8], limit: Option<&str>) -> Result<(), Errno> {
+    /// Makes an empty file, unless something has its name, and with it one that says the limit.
+    pub fn make(&self, name: &[u8], limit: Option<&str>) -> Result<(), Errno> {
         let wanted = [(name, "")].into_iter();
         let wanted: Vec<_> = wanted.chain(limit.map(|limit| (LIMIT, limit))).collect();
         let mut successors: Vec<Option<Successor>> = wanted.iter().map(|_| None).collect();
@@ -178,48 +190,6 @@ impl InDirectory<'_> {
             }
             context.change_together(directory, &mut changes, &mut successors)
         })
-    }
-
-    /// The limit of the log that is here; one with this `limit` is made where there is none, if that is said. ENOENT:
-    /// there is none. EBADMSG: what says the limit does not.
-    pub fn limit(&self, make: Option<u64>) -> Result<u64, Error> {
-        loop {
-            let read = self.engine.run(Way::Names, |context| {
-                let directory = self.directory(context)?;
-                let Some(found) = context.dentry(directory, LIMIT)? else {
-                    return Ok(None);
-                };
-                let file = File::of(context.view_of(directory, LIMIT, found)?)?;
-                let mut text = [0; DIGITS];
-                let length = context.read_whole(file, &mut text)?;
-                Ok(Some(text[..length].to_vec()))
-            });
-            let read = match read {
-                // More digits than any limit has.
-                Err(Errno::FBIG) => Some(Vec::new()),
-                read => read?,
-            };
-            if let Some(text) = read {
-                let text = String::from_utf8_lossy(&text);
-                return match text.parse() {
-                    Ok(limit) if limit > 0 => Ok(limit),
-                    _ => Err(Error::Malformed(format!(
-                        "`.limit` says {text:?}, and not how many bytes a section has"
-                    ))),
-                };
-            }
-            let limit = make.ok_or(Errno::NOENT)?;
-            // Where somebody has taken the limit away, the last section stays the last.
-            let last = self.list()?.last().map(|last| last.begin);
-            match last {
-                None => self.make(&name_of(0), Some(&limit.to_string()))?,
-                Some(_) => {
-                    return Err(Error::Malformed(
-                        "there are sections and no `.limit`".into(),
-                    ));
-                }
-            }
-        }
     }
 
     /// Takes sections away, a few by each store, the first of the log first.
@@ -254,7 +224,7 @@ mod tests {
 
     #[test]
     fn names_are_positions_and_sort_like_them() {
-        let positions = [0, 1, 9, 10, 4096, 1 << 40, u64::MAX / 2, u64::MAX];
+        let positions = [0, 1, 9, 10, 4096, 1 << 40, POSITION_MAX];
         let names: Vec<_> = positions.iter().map(|&at| name_of(at)).collect();
         assert!(names.is_sorted());
         for (name, at) in names.iter().zip(positions) {
@@ -267,6 +237,8 @@ mod tests {
             b"000000000000000000000",
             b"+0000000000000000001",
             b"0000000000000000000a",
+            b"09223372036854775808",
+            b"18446744073709551615",
             b"99999999999999999999",
         ];
         for name in others {

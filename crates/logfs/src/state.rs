@@ -101,3 +101,124 @@ impl Bell {
         let _ = futex::wait(&self.rung, futex::Flags::empty(), rung, Some(&time));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Log, Options};
+    use arck_libfs_kit::session::{REGION_SIZE, SessionOptions};
+    use arck_testkit::{Random, TestPool};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    const GROUP: &str = "g";
+
+    /// Longer than any look takes on a machine that is busy.
+    const BOUND: Duration = Duration::from_secs(5);
+
+    fn open(pool: &TestPool) -> Log {
+        let options = Options {
+            group: GROUP.to_owned(),
+            make: true,
+            ..Options::new(pool.path())
+        };
+        Log::open(options, "log").expect("a log")
+    }
+
+    /// Another member, that writes where it likes.
+    fn join(pool: &TestPool) -> &'static Session {
+        let wish = SessionOptions {
+            group: GROUP.as_bytes(),
+            region_size: REGION_SIZE,
+            prepare: Bells::create,
+            structures: FINGERPRINT,
+            ..SessionOptions::default()
+        };
+        Session::connect_with(&pool.path(), &wish).expect("a member")
+    }
+
+    /// Each record is followed, soon and as it is.
+    fn appends_are_followed(log: &Log, of: &str) {
+        let mut follower = log.follow(log.end().expect(of)).expect(of);
+        for count in 0..20u8 {
+            let begun = Instant::now();
+            let mut buffer = [0; 20];
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(u64::from(count % 3)));
+                    log.append(&[count; 10]).expect(of);
+                });
+                assert_eq!(follower.next(&mut buffer, BOUND).expect(of), 10, "{of}");
+            });
+            assert_eq!(buffer[..10], [count; 10], "{of}");
+            assert!(begun.elapsed() < BOUND, "{of}: {:?}", begun.elapsed());
+        }
+    }
+
+    /// Wherever a member says that the bells stand, nobody reads what is none of the region's, and nobody waits for
+    /// longer than a look.
+    #[test]
+    fn a_place_of_the_bells_that_is_none_costs_no_more_than_looks() {
+        let pool = TestPool::new(64 << 20);
+        let log = open(&pool);
+        let member = join(&pool);
+        let root = member.region().auxiliary_root(ROOT).expect("a root");
+        let bells = root.load(Ordering::Acquire);
+        let size = member.region().size();
+        for place in [
+            0,
+            1,
+            bells + 1,
+            size - 8,
+            size - 128,
+            size,
+            size + 1,
+            1 << 62,
+            u64::MAX - 7,
+            u64::MAX,
+        ] {
+            let of = format!("the bells at {place:#x}");
+            root.store(place, Ordering::Release);
+            for directory in [0, 5, u32::MAX] {
+                // Where there is one, it can be looked at.
+                let bell = Bells::of(member, directory);
+                let _ = bell.map(|bell| bell.rung.load(Ordering::Relaxed));
+            }
+            let late = open(&pool);
+            appends_are_followed(&late, &of);
+            appends_are_followed(&log, &of);
+        }
+        root.store(bells, Ordering::Release);
+        drop(log);
+        member.end();
+    }
+
+    #[test]
+    fn a_member_that_rings_and_resets_bells_at_random_keeps_nobody_waiting() {
+        let pool = TestPool::new(64 << 20);
+        let log = open(&pool);
+        let member = join(&pool);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random::new(3);
+                while !ended.load(Ordering::Relaxed) {
+                    for directory in 0..BELLS as u32 {
+                        let bell = Bells::of(member, directory).expect("a bell");
+                        bell.rung
+                            .store(random.next_word() as u32, Ordering::Relaxed);
+                        let awaited = random.below(2) as u32;
+                        bell.is_awaited.store(awaited, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(Duration::from_micros(random.below(200)));
+                }
+            });
+            for _ in 0..5 {
+                appends_are_followed(&log, "scribbled bells");
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        drop(log);
+        member.end();
+    }
+}

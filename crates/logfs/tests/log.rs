@@ -1,209 +1,18 @@
-//! The API beside a model, with ArckFS on the same files in between; bad input; a pool that is full; a controller
-//! that dies and comes back.
+//! Sessions that take turns, and followers; bad input; a pool that is full; a controller that dies and comes back.
+
+mod common;
 
 use arck_libfs_kit::Session;
 use arck_libfs_kit::messages::Request;
 use arck_logfs::{Error, Log, Options, RECORD_MAX};
 use arck_testkit::{Random, Shorthand, TestPool, connect};
-use arckfs::{At, FileSystem};
+use arckfs::At;
+use common::{all, as_files, open, options};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const NONE: Duration = Duration::ZERO;
-
-fn options(pool: &TestPool, section: u64) -> Options {
-    Options {
-        make: true,
-        section,
-        ..Options::new(pool.path())
-    }
-}
-
-fn open(pool: &TestPool, section: u64) -> Log {
-    Log::open(options(pool, section), "log").expect("a log")
-}
-
-/// All that a log holds, from its beginning.
-fn all(log: &Log) -> (u64, Vec<u8>) {
-    let (begin, end) = (log.begin().expect("begin"), log.end().expect("end"));
-    let mut bytes = vec![0; (end - begin) as usize + 1];
-    let read = log.read_at(begin, &mut bytes).expect("read");
-    assert_eq!(read as u64, end - begin, "bytes to the end");
-    bytes.truncate(read);
-    (begin, bytes)
-}
-
-/// The same, by another LibFS: ordinary files, one behind the other.
-fn as_files(files: &FileSystem, directory: &str) -> (u64, Vec<u8>) {
-    let names = files.names(directory).expect("names");
-    let names: Vec<_> = names.iter().filter(|name| *name != ".limit").collect();
-    let begin = names
-        .first()
-        .expect("a section")
-        .parse()
-        .expect("a position");
-    let mut bytes = Vec::new();
-    for name in names {
-        assert_eq!(name.parse(), Ok(begin + bytes.len() as u64), "{name}");
-        bytes.extend(
-            files
-                .get(&format!("{directory}/{name}"))
-                .expect("a section"),
-        );
-    }
-    (begin, bytes)
-}
-
-/// What a log holds: where it begins, its bytes, where its sections begin.
-struct Model {
-    begin: u64,
-    bytes: Vec<u8>,
-    sections: Vec<u64>,
-    limit: u64,
-}
-
-impl Model {
-    fn end(&self) -> u64 {
-        self.begin + self.bytes.len() as u64
-    }
-
-    fn append(&mut self, record: &[u8]) -> u64 {
-        let (end, last) = (self.end(), *self.sections.last().expect("a section"));
-        if end - last >= self.limit {
-            self.sections.push(end);
-        }
-        self.bytes.extend_from_slice(record);
-        end
-    }
-
-    fn cut(&mut self, position: u64) {
-        while let [_, next, ..] = self.sections[..]
-            && next <= position
-        {
-            self.sections.remove(0);
-        }
-        // A last section that is full is the last all the same, until there is another.
-        let begin = self.sections[0];
-        self.bytes.drain(..(begin - self.begin) as usize);
-        self.begin = begin;
-    }
-}
-
-fn length(random: &mut Random) -> usize {
-    match random.below(10) {
-        0 => 1,
-        1 => 4096,
-        2 => 4095 + random.below(3) as usize,
-        3 => 1 + random.below(60_000) as usize,
-        _ => 1 + random.below(300) as usize,
-    }
-}
-
-/// Seeded steps on a log of small sections: each does what the model does, at once, after it was opened again,
-/// and for who reads files.
-#[test]
-fn a_log_does_what_a_vector_does() {
-    for (seed, section) in [
-        (1, 1),
-        (2, 100),
-        (3, 4096),
-        (4, 10_000),
-        (5, 1 << 20),
-        (6, 5000),
-    ] {
-        let pool = TestPool::new(128 << 20);
-        let mut random = Random::new(seed);
-        let mut log = open(&pool, section);
-        let other = pool.session();
-        let mut model = Model {
-            begin: 0,
-            bytes: Vec::new(),
-            sections: vec![0],
-            limit: section,
-        };
-        let mut followed = 0;
-        for step in 0..250 {
-            let of = format!("seed {seed}, sections of {section}, step {step}");
-            match random.below(20) {
-                0..9 => {
-                    let length = length(&mut random);
-                    let record = random.bytes(length);
-                    assert_eq!(
-                        log.append(&record).expect(&of),
-                        model.append(&record),
-                        "{of}"
-                    );
-                }
-                9..11 => {
-                    let records: Vec<_> = (0..1 + random.below(5))
-                        .map(|_| {
-                            let length = length(&mut random);
-                            random.bytes(length)
-                        })
-                        .collect();
-                    let parts: Vec<&[u8]> = records.iter().map(|one| &one[..]).collect();
-                    let position = log.append_all(&parts).expect(&of);
-                    assert_eq!(position, model.append(&records.concat()), "{of}");
-                }
-                11..14 => {
-                    let length = model.bytes.len() as u64 + 1;
-                    let at = random.below(length);
-                    let mut buffer = vec![0; random.below(20_000) as usize];
-                    let read = log.read_at(model.begin + at, &mut buffer).expect(&of);
-                    let expected = &model.bytes[at as usize..];
-                    let expected = &expected[..expected.len().min(buffer.len())];
-                    assert!(buffer[..read] == *expected, "{of}: {read} bytes at {at}");
-                }
-                14 => {
-                    let position = model.begin + random.below(model.bytes.len() as u64 + 1);
-                    log.cut(position).expect(&of);
-                    model.cut(position);
-                    assert_eq!(log.begin().expect(&of), model.begin, "{of}");
-                }
-                15..17 => {
-                    followed = model.begin.max(followed);
-                    let mut follower = log.follow(followed).expect(&of);
-                    let mut buffer = vec![0; 1 + random.below(9000) as usize];
-                    loop {
-                        let read = follower.next(&mut buffer, NONE).expect(&of);
-                        if read == 0 {
-                            break;
-                        }
-                        let at = (followed - model.begin) as usize;
-                        assert!(buffer[..read] == model.bytes[at..][..read], "{of}");
-                        followed += read as u64;
-                    }
-                    assert_eq!(
-                        (followed, follower.position()),
-                        (model.end(), followed),
-                        "{of}"
-                    );
-                }
-                17 => assert!(
-                    as_files(&other, "log") == (model.begin, model.bytes.clone()),
-                    "{of}"
-                ),
-                18 => {
-                    log.close().expect(&of);
-                    // Whoever opens it again has another limit in mind, which counts for nothing.
-                    log = open(&pool, 1 + random.below(100));
-                }
-                _ => assert_eq!(log.end().expect(&of), model.end(), "{of}"),
-            }
-        }
-        assert!(
-            all(&log) == (model.begin, model.bytes.clone()),
-            "seed {seed}"
-        );
-        drop(log);
-        assert!(
-            as_files(&other, "log") == (model.begin, model.bytes),
-            "seed {seed}"
-        );
-        assert_eq!(pool.violations(), "");
-    }
-}
 
 /// Two sessions append in turns, and a third one that is none of them reads: positions go on where the other's ended.
 #[test]
@@ -473,6 +282,47 @@ fn what_makes_no_sense_is_refused() {
     ];
     for (what, outcome, errno) in table {
         assert_eq!(outcome.expect_err(what).errno(), errno, "{what}");
+    }
+}
+
+/// A machine that failed while a log was being made, in a paged pool, leaves its limit without contents.
+#[test]
+fn a_log_that_was_being_made_is_finished_by_who_would_make_it() {
+    let pool = TestPool::new(64 << 20);
+    let files = pool.session();
+    for (name, section) in [
+        ("both", Some(&b""[..])),
+        ("limit", None),
+        ("begun", Some(b"x")),
+    ] {
+        files
+            .make_directory(At::Root, name.as_bytes(), 0o755)
+            .expect("mkdir");
+        files.put(&format!("{name}/.limit"), b"").expect("put");
+        if let Some(bytes) = section {
+            let first = format!("{name}/00000000000000000000");
+            files.put(&first, bytes).expect("put");
+        }
+        let found = Log::open(Options::new(pool.path()), name).map(|_| ());
+        let errno = found.expect_err("nobody said to make it").errno();
+        assert_eq!(errno, Errno::BADMSG, "{name}");
+        let made = Log::open(options(&pool, 77), name);
+        if section == Some(b"x") {
+            let error = made.map(|_| ()).expect_err("something was appended");
+            assert_eq!(error.errno(), Errno::BADMSG, "{name}");
+            continue;
+        }
+        let made = made.expect("finished");
+        assert_eq!(made.section().expect("told"), 77, "{name}");
+        // Whoever comes later has that limit.
+        let other = Log::open(options(&pool, 5), name).expect("a log");
+        assert_eq!(other.section().expect("told"), 77, "{name}");
+        assert_eq!(made.append(b"first").expect("append"), 0, "{name}");
+        assert_eq!(other.append(b"second").expect("append"), 5, "{name}");
+        assert_eq!(
+            files.get(&format!("{name}/.limit")).expect("the limit"),
+            b"77"
+        );
     }
 }
 

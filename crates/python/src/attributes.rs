@@ -1,7 +1,6 @@
-//! Status, permission bits of what is made, times, extended attributes.
+//! Status, times, and what an attribute is of.
 
-use crate::errors::Refusal;
-use arckfs::{At, Attributes, Errno, FileSystem, SetTime, Subject, Timestamp};
+use arckfs::{At, Attributes, Errno, SetTime, Subject, Timestamp};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -59,18 +58,6 @@ pub fn time(nanoseconds: i128) -> Result<SetTime, Errno> {
     }))
 }
 
-/// Permission bits without those that the process's umask takes from what is made. The kernel tells
-/// it here: to ask by `umask` is to change it, for all threads.
-pub fn masked(mode: u32) -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Umask:"))
-        .and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
-    // Where nothing tells it: what is nobody's but the user's.
-    mode & !mask.unwrap_or(0o077)
-}
-
 /// What an extended attribute is of.
 pub fn subject(path: &[u8], follow: bool) -> Subject<'_> {
     Subject::Path(At::Root, path, follow_flag(follow))
@@ -82,43 +69,4 @@ pub fn follow_flag(follow: bool) -> i32 {
         true => 0,
         false => libc::AT_SYMLINK_NOFOLLOW,
     }
-}
-
-/// Bytes that a call gives into a buffer, whose length it is asked for first. They may become more meanwhile.
-fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize, Refusal>) -> Result<Vec<u8>, Refusal> {
-    loop {
-        let length = call(&mut [])?;
-        let mut buffer = vec![0; length];
-        if length == 0 {
-            return Ok(buffer);
-        }
-        match call(&mut buffer) {
-            Err(Refusal::Errno(Errno::RANGE)) => {}
-            other => {
-                buffer.truncate(other?);
-                return Ok(buffer);
-            }
-        }
-    }
-}
-
-pub fn extended(
-    file_system: &FileSystem,
-    subject: Subject<'_>,
-    name: &[u8],
-) -> Result<Vec<u8>, Refusal> {
-    whole(|buffer| Ok(file_system.get_extended(subject, name, buffer)?))
-}
-
-/// Names of extended attributes.
-pub fn extended_names(
-    file_system: &FileSystem,
-    subject: Subject<'_>,
-) -> Result<Vec<std::ffi::OsString>, Refusal> {
-    use std::os::unix::ffi::OsStringExt;
-    let all = whole(|buffer| Ok(file_system.list_extended(subject, buffer)?))?;
-    let names = all.split(|&byte| byte == 0).filter(|name| !name.is_empty());
-    Ok(names
-        .map(|name| std::ffi::OsString::from_vec(name.to_vec()))
-        .collect())
 }

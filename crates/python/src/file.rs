@@ -43,8 +43,13 @@ impl OpenFile {
         }
     }
 
+    /// Its session, that of the process that opened it, and its path: for what is made of it.
+    pub fn whose(&self) -> (Arc<Session>, &'static arck_libfs_kit::Session, Vec<u8>) {
+        (Arc::clone(&self.session), self.of, self.path.clone())
+    }
+
     /// Runs what is done on the file, without Python's lock.
-    fn run<T: Send>(
+    pub fn run<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&FileSystem, Handle) -> Result<T, Errno> + Send,

@@ -1,12 +1,11 @@
 //! What has a path: files to open, names, directories, attributes.
 
 use crate::arguments::{Buffer, PathArgument};
-use crate::attributes::{self, follow_flag, masked, subject};
+use crate::attributes::{self, follow_flag, subject};
 use crate::errors::{Refusal, of_end};
 use crate::file::OpenFile;
-use crate::listing::{self, Listed};
 use crate::session::Session;
-use arckfs::{At, ConnectOptions, Errno, FileSystem as Arck, Handle, NoFileSystem};
+use arckfs::{At, ConnectOptions, Errno, FileSystem as Arck, Handle, NoFileSystem, masked};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -19,8 +18,8 @@ use std::time::Duration;
 
 /// Bytes that are read at once, without a look at how large the file is.
 const AT_ONCE: usize = 64 << 10;
-/// Bytes of the longest target of a symbolic link.
-const TARGET_MAX: usize = 4096;
+/// A dentry: its name, its type (`DT_*`) and its inode number.
+type Listed = (OsString, u8, u64);
 
 thread_local! {
     /// What is read at once goes here first: how large the object of Python's is to be is known after.
@@ -248,7 +247,11 @@ impl FileSystem {
     }
 
     fn _list(&self, py: Python<'_>, path: PathArgument) -> PyResult<Vec<Listed>> {
-        self.run(py, &path, listing::list)
+        let listed = self.run(py, &path, |arck, inside| Ok(arck.list(At::Root, inside)?))?;
+        let listed = listed.into_iter();
+        Ok(listed
+            .map(|one| (OsString::from_vec(one.name), one.kind, one.inode))
+            .collect())
     }
 
     /// access(path, mode)
@@ -333,10 +336,7 @@ impl FileSystem {
     /// Where a symbolic link leads, as os.readlink.
     fn readlink(&self, py: Python<'_>, path: PathArgument) -> PyResult<OsString> {
         self.run(py, &path, |arck, inside| {
-            let mut target = vec![0; TARGET_MAX];
-            let length = arck.read_link(At::Root, inside, &mut target)?;
-            target.truncate(length);
-            Ok(OsString::from_vec(target))
+            Ok(OsString::from_vec(arck.link_target(At::Root, inside)?))
         })
     }
 
@@ -430,7 +430,7 @@ impl FileSystem {
         follow_symlinks: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let value = self.run(py, &path, |arck, inside| {
-            attributes::extended(arck, subject(inside, follow_symlinks), &attribute.given)
+            Ok(arck.extended_value(subject(inside, follow_symlinks), &attribute.given)?)
         })?;
         Ok(PyBytes::new(py, &value))
     }
@@ -469,7 +469,8 @@ impl FileSystem {
         follow_symlinks: bool,
     ) -> PyResult<Vec<OsString>> {
         self.run(py, &path, |arck, inside| {
-            attributes::extended_names(arck, subject(inside, follow_symlinks))
+            let names = arck.extended_names(subject(inside, follow_symlinks))?;
+            Ok(names.into_iter().map(OsString::from_vec).collect())
         })
     }
 

@@ -18,6 +18,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 #[pyo3::pyfunction]
 pub fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    arckfs::leave_maps();
 }
 
 /// See the module's head. The upper half of the word is the number of forks that it is of, then come the mark that

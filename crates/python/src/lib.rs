@@ -6,8 +6,8 @@
 //! * `gate`: who is inside what is to be closed, and what a forked child knows of that.
 //! * `errors`: what went wrong, as Python's exceptions. `arguments`: paths and buffers that Python passes.
 //! * `session`: the session of a file system, and the one that a forked child has instead.
-//! * `attributes`: status, times, extended attributes. `listing`: names in directories.
-//! * `file`: open files. `file_system`: what has a path. `store`: small values.
+//! * `attributes`: status, times, extended attributes.
+//! * `file`: open files. `map`: their bytes in memory. `file_system`: what has a path. `store`: small values. `log`: logs.
 //!
 //! # Invariants
 //! * Python's lock is not held while Arck works or waits, and nothing of Python's is asked meanwhile.
@@ -20,7 +20,8 @@ mod errors;
 mod file;
 mod file_system;
 mod gate;
-mod listing;
+mod log;
+mod map;
 mod session;
 mod store;
 
@@ -33,6 +34,10 @@ mod _arck {
     use crate::file_system::FileSystem;
     #[pymodule_export]
     use crate::gate::in_child;
+    #[pymodule_export]
+    use crate::log::{Follower, Log, Waiting};
+    #[pymodule_export]
+    use crate::map::Map;
     #[pymodule_export]
     use crate::store::Store;
 }

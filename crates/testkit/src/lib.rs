@@ -22,6 +22,8 @@ pub use stopping::StopAtEnd;
 pub use text::differences;
 
 use arck_controller::Options;
+use arck_core_state::superblock::Superblock;
+pub use arck_pm::DurabilityMode;
 pub use arck_test_pool::honest;
 use arckfs::{At, ConnectOptions, Errno, Failure, FileSystem, Handle, Resolver};
 use std::ops::{Deref, DerefMut};
@@ -42,6 +44,24 @@ impl TestPool {
     /// A new pool, its controller run with `options`.
     pub fn with_options(size: u64, options: Options) -> TestPool {
         TestPool(arck_test_pool::TestPool::with_options(size, options))
+    }
+
+    /// A new pool of `size` bytes that counts as one of this durability.
+    pub fn counting_as(durability: DurabilityMode, size: u64) -> TestPool {
+        let options = Options {
+            durability: Some(durability),
+            ..Options::default()
+        };
+        TestPool::with_options(size, options)
+    }
+
+    /// The machine has failed, as the next controller sees it: another boot. To be called between `kill` and `serve`.
+    pub fn boot_again(&self) {
+        let file = self.path().join("superblock");
+        let superblock = std::fs::read(&file).expect("a superblock");
+        let mut superblock = Superblock::decode(&superblock).expect("a superblock");
+        superblock.boot[0] ^= 0x5a;
+        std::fs::write(&file, superblock.encode()).expect("written");
     }
 
     /// Serves a pool that is there; it stays when this is dropped.

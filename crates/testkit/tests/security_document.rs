@@ -23,6 +23,7 @@ const CRATES: &[&str] = &[
     "preload",
     "protocol",
     "python",
+    "rust",
     "verifier",
 ];
 /// What is a crate and no part of the product.

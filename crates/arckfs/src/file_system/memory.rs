@@ -617,6 +617,7 @@ impl FileSystem {
     pub fn hand_over_maps(&self) {
         let mut numbers: Vec<InodeNumber> = mappings::lock()
             .iter()
+            .filter(|map| map.listing.is_of(self.engine.session))
             .map(|map| map.listing.number)
             .collect();
         numbers.dedup();
@@ -652,6 +653,8 @@ impl FileSystem {
         let mut wanting: Vec<(u64, Range<u64>)> = mappings::lock()
             .iter()
             .filter(|map| map.is_writable && map.listing.number == number)
+            // A program may have maps of another session's file with that number.
+            .filter(|map| map.listing.is_of(self.engine.session))
             .map(|map| (map.first, map.file_pages()))
             .collect();
         let mut attempts = 0;

@@ -95,6 +95,21 @@ pub fn let_go(is_child: bool) {
     TABLE.locked.store(false, Ordering::Release);
 }
 
+/// In a forked child, where nobody held the table over the fork: its parent's maps stay its parent's, and no session of
+/// this process takes them for its own. Their memory stays, and shows what it shows.
+pub fn leave() {
+    // Another thread of the parent may have been inside: what it left is not looked at, and not freed.
+    // SAFETY: the child has this thread alone, which has no reference into either.
+    unsafe {
+        TABLE.maps.get().write(Vec::new());
+        TABLE.counted.get().write(Vec::new());
+    }
+    TABLE.count.store(0, Ordering::Relaxed);
+    TABLE.forked.store(false, Ordering::Relaxed);
+    TABLE.lacks_pages.store(false, Ordering::Relaxed);
+    TABLE.locked.store(false, Ordering::Release);
+}
+
 /// Once in a forked child with live maps.
 pub fn take_forked() -> bool {
     TABLE.forked.swap(false, Ordering::Relaxed)

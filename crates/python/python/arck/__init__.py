@@ -1,4 +1,4 @@
-"""Arck's pools in Python: files, paths and small values, read and written without system calls.
+"""Arck's pools in Python: files, paths, maps, small values and logs, read and written without system calls.
 
 A pool is served by ``arck serve``, or by the ``arck run`` that started the program. ``connect`` opens a session on it:
 
@@ -13,13 +13,33 @@ Paths are those of the pool: ``greeting.txt`` and ``/greeting.txt`` are the same
 ``OSError`` and its subclasses, with ``errno`` and ``filename``, as of Python's own ``open`` and ``os``. What is used after it
 was closed is a ``ValueError``.
 
-A file system, its files and its stores may be used by all threads. A forked child opens a session of its own at its
+A file system, its files, its stores and its logs may be used by all threads. A forked child opens a session of its own at its
 first need; files that its parent had open are an ``OSError`` there.
 """
 
+from mmap import ACCESS_COPY, ACCESS_READ, ACCESS_WRITE
+
+from ._arck import Enqueued
 from ._file import File
 from ._file_system import DirEntry, FileSystem, StatvfsResult, connect
+from ._log import Follower, Log
+from ._map import Map
 from ._path import Path
 from ._store import Store
 
-__all__ = ["DirEntry", "File", "FileSystem", "Path", "StatvfsResult", "Store", "connect"]
+__all__ = [
+    "ACCESS_COPY",
+    "ACCESS_READ",
+    "ACCESS_WRITE",
+    "DirEntry",
+    "Enqueued",
+    "File",
+    "FileSystem",
+    "Follower",
+    "Log",
+    "Map",
+    "Path",
+    "StatvfsResult",
+    "Store",
+    "connect",
+]

@@ -6,6 +6,9 @@ import functools
 import io
 import os
 import typing
+import weakref
+
+from ._map import Map
 
 if typing.TYPE_CHECKING:
     from . import _arck
@@ -77,6 +80,8 @@ class File(io.RawIOBase):
         flags, _, raw, _ = mode_of(mode)
         self._access = flags & os.O_ACCMODE
         self._handle = file_system._open(path, flags, 0o666)
+        #: Those of the file system, which it closes.
+        self._maps: weakref.WeakSet[Map] = getattr(file_system, "_maps", weakref.WeakSet())
         self.name = path
         self.mode = raw
 
@@ -162,6 +167,18 @@ class File(io.RawIOBase):
         length = self.tell() if size is None else size
         handle.truncate(length)
         return length
+
+    def map(self, length: int = 0, access: int | None = None, offset: int = 0) -> Map:
+        """A part of the file in the program's memory: see ``Map``.
+
+        >>> with fs.open("raw", "w+b", buffering=0) as file:
+        ...     file.write(b"abc")
+        ...     with file.map(access=arck.ACCESS_READ) as map:
+        ...         map[:2], bytes(map)
+        3
+        (b'ab', b'abc')
+        """
+        return Map(self, length, access, offset)
 
     def sync(self) -> None:
         """What has been written is durable when this returns, as by ``os.fsync``."""

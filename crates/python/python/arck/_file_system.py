@@ -9,6 +9,7 @@ import weakref
 
 from . import _arck, _open_things
 from ._file import discard, open_file
+from ._log import Log
 from ._path import Path
 from ._store import Store
 
@@ -116,6 +117,7 @@ class FileSystem(_arck.FileSystem):
         self = super().__new__(cls, pool, group, wait, fs)
         self._files = weakref.WeakSet()
         self._of_parent = weakref.WeakSet()
+        self._maps = weakref.WeakSet()
         self._path_class = type("Path", (Path,), {"__slots__": (), "__module__": "arck", "file_system": self})
         _open_things.note(self)
         return self
@@ -123,16 +125,33 @@ class FileSystem(_arck.FileSystem):
     _files: weakref.WeakSet[typing.Any]
     #: Files that a parent process has opened.
     _of_parent: weakref.WeakSet[typing.Any]
+    _maps: weakref.WeakSet[typing.Any]
     _path_class: type[Path]
 
     # ---- the session
 
     def close(self) -> None:
-        """Closes the files that are open, writing their buffers, and ends the session.
+        """Closes the maps and files that are open, writing buffers, and ends the session.
 
         All that was done is verified and folded when this returns; if the controller is gone, the next one does that.
-        What is used afterwards is a ``ValueError``.
+        What is used afterwards is a ``ValueError``. While there are views of a map (``memoryview``) it is a ``BufferError``, and
+        nothing is closed.
         """
+        maps = list(self._maps)
+        if any(one._views for one in maps):
+            raise BufferError("cannot close: there are views of a map (memoryview)")
+        for one in maps:
+            one.close()
+        self._close_rest()
+
+    def _close_at_exit(self) -> None:
+        """As ``close``; maps that have views stay, until the process has ended."""
+        for one in list(self._maps):
+            if not one._views:
+                one.close()
+        self._close_rest()
+
+    def _close_rest(self) -> None:
         for file in list(self._of_parent):
             discard(file)
         failed: Exception | None = None
@@ -149,6 +168,7 @@ class FileSystem(_arck.FileSystem):
     def _forget_files(self) -> None:
         self._of_parent |= self._files
         self._files = weakref.WeakSet()
+        self._maps = weakref.WeakSet()
 
     def __enter__(self) -> FileSystem:
         return self
@@ -205,6 +225,20 @@ class FileSystem(_arck.FileSystem):
         if self.closed:
             raise ValueError("I/O operation on closed file system.")
         return Store(self.pool, os.fspath(directory), make=make, mode=mode)
+
+    def log(
+        self,
+        directory: typing.Any,
+        *,
+        make: bool = True,
+        section: int = 64 << 20,
+        mode: int = 0o644,
+        group: str | bytes | None = None,
+    ) -> Log:
+        """A directory as a stream that is only appended to: see ``Log``. It has a session of its own."""
+        if self.closed:
+            raise ValueError("I/O operation on closed file system.")
+        return Log(self.pool, os.fspath(directory), make=make, section=section, mode=mode, group=group)
 
     # ---- status
 

@@ -20,7 +20,7 @@ _open: weakref.WeakValueDictionary[int, typing.Any] = weakref.WeakValueDictionar
 
 
 def note(thing: _Closable) -> None:
-    """Notes a file system or a store."""
+    """Notes a file system, a store or a log."""
     _open[id(thing)] = thing
 
 
@@ -28,8 +28,8 @@ def _close_all() -> None:
     """Before the interpreter takes modules apart: buffers are written, and sessions end."""
     for thing in list(_open.values()):
         try:
-            thing.close()
-        except (OSError, ValueError) as error:
+            getattr(thing, "_close_at_exit", thing.close)()
+        except (OSError, ValueError, BufferError) as error:
             # Nobody is left to catch it; the others are closed all the same.
             print(f"arck: {thing!r} could not be closed: {error}", file=sys.stderr)
 

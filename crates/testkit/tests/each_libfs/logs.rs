@@ -10,7 +10,7 @@ use arck_libfs_kit::Session;
 use arck_logfs::Log;
 use arck_protocol::Request;
 use arck_testkit::under_test::LIBFSES;
-use arck_testkit::{Random, TestPool};
+use arck_testkit::{DurabilityMode, Random, TestPool};
 use arckfs::{At, Errno};
 use std::path::Path;
 use std::time::Duration;
@@ -85,6 +85,73 @@ fn what_was_appended_is_there_after_a_crash_for_every_libfs() {
         }
         drop(log);
         assert_holds(&pool.path(), begin, &bytes, &of);
+    }
+}
+
+/// In a pool on an ordinary file system the kernel writes back when it likes, so what is folded and synced is all that another
+/// boot finds: each append, commit and cut that has returned is that, and also the directories that were made for the log.
+#[test]
+fn what_was_appended_survives_the_machine_in_a_paged_pool() {
+    for seed in seeds(3) {
+        let of = format!("seed {seed}");
+        let mut pool = TestPool::counting_as(DurabilityMode::Paged, 64 << 20);
+        let mut random = Random::new(seed);
+        let (mut begin, mut bytes) = (0, Vec::new());
+        for round in 0..5 {
+            let of = format!("{of}, round {round}");
+            let log = open(&pool.path());
+            assert_eq!(log.begin().expect(&of), begin, "{of}");
+            assert!(read(&log, begin) == bytes, "{of}: other bytes");
+            for _ in 0..1 + random.below(40) {
+                let length = 1 + random.below(3000) as usize;
+                let record = random.bytes(length);
+                let end = begin + bytes.len() as u64;
+                let position = match random.below(3) {
+                    0 => log.append(&record),
+                    1 => log.append_all(&[&record[..1], &record[1..]]),
+                    _ => log.enqueue(&record).and_then(|one| log.commit(&one)),
+                };
+                assert_eq!(position.expect(&of), end, "{of}");
+                bytes.extend(record);
+            }
+            if random.percent(60) {
+                log.cut(begin + random.below(bytes.len() as u64 + 1))
+                    .expect(&of);
+                let before = std::mem::replace(&mut begin, log.begin().expect(&of));
+                bytes.drain(..(begin - before) as usize);
+            }
+            // What nobody waited for may be gone.
+            drop(log.enqueue(b"left behind").expect(&of));
+            pool.kill();
+            // It has not ended: nothing of it is told to the next controller.
+            std::mem::forget(log);
+            pool.boot_again();
+            pool.serve();
+        }
+        assert_holds(&pool.path(), begin, &bytes, &of);
+    }
+    // Made, and nothing appended; and with one record, in directories that were made for it.
+    for record in [None, Some(b"deep")] {
+        let mut pool = TestPool::counting_as(DurabilityMode::Paged, 64 << 20);
+        let open = |pool: &TestPool, make| {
+            let options = arck_logfs::Options {
+                make,
+                section: 77,
+                ..arck_logfs::Options::new(pool.path())
+            };
+            Log::open(options, "deep/er/log").expect("a log")
+        };
+        let log = open(&pool, true);
+        if let Some(record) = record {
+            assert_eq!(log.append(record).expect("append"), 0);
+        }
+        pool.kill();
+        std::mem::forget(log);
+        pool.boot_again();
+        pool.serve();
+        let log = open(&pool, false);
+        assert_eq!(log.section().expect("its limit"), 77);
+        assert!(read(&log, 0) == record.map_or(&b""[..], |record| &record[..]));
     }
 }
 

@@ -81,6 +81,7 @@ pub fn third(pool: &Path) {
     fs.unlink(At::Root, open.as_bytes(), 0).expect("no name");
     fs.disconnect().expect("a clean end");
     super::values::look(pool);
+    super::logs::look(pool);
     tell(&format!("well, {seen} names"));
 }
 

@@ -18,6 +18,7 @@ mod hoarding;
 mod holding;
 mod honest;
 mod keeping;
+mod logs;
 mod mediating;
 mod meeting;
 mod membership;
@@ -42,7 +43,7 @@ use std::time::Instant;
 use table::{Attack, Outcome};
 
 fn attacks() -> Vec<&'static Attack> {
-    let groups: [&[Attack]; 18] = [
+    let groups: [&[Attack]; 19] = [
         arena::ATTACKS,
         tree::ATTACKS,
         races::ATTACKS,
@@ -51,6 +52,7 @@ fn attacks() -> Vec<&'static Attack> {
         passing::ATTACKS,
         handed::ATTACKS,
         membership::ATTACKS,
+        logs::ATTACKS,
         mediating::ATTACKS,
         meeting::ATTACKS,
         restarting::ATTACKS,
@@ -83,6 +85,9 @@ fn main() {
         "rewriter" => hoarding::rewriter(pool),
         "giver" => handed::giver(pool, &arguments[1]),
         "member" => membership::member(pool),
+        "logger" => logs::logger(pool),
+        "trusting" => logs::trusting(pool),
+        "log-member" => logs::member(pool),
         "heir" => handed::heir(pool),
         "parent" => handed::parent(pool),
         "second" => passing::second(pool, &arguments[1], &arguments[2]),

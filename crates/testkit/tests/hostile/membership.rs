@@ -53,11 +53,11 @@ pub fn member(pool: &Path) {
 }
 
 /// As a member that there is already: what the controller sends it, and the region.
-fn join(pool: &Path) -> (Client, OwnedFd) {
+fn join(pool: &Path, group: &[u8]) -> (Client, OwnedFd) {
     let socket = dial(pool);
     let hello = Call::Hello {
         version: PROTOCOL_VERSION,
-        caller: Caller::of_process(GROUP),
+        caller: Caller::of_process(group),
     };
     let (answer, descriptors) = call(&socket, &hello).expect("an answer");
     let Answer::Welcome(welcome) = answer else {
@@ -69,9 +69,14 @@ fn join(pool: &Path) -> (Client, OwnedFd) {
 }
 
 fn scribbles(a: &mut Attacker) -> String {
+    scribbles_in(a, GROUP)
+}
+
+/// When it is asked, it joins a group, and writes all over what its members share from then on.
+pub fn scribbles_in(a: &mut Attacker, group: &'static [u8]) -> String {
     let pool = a.pool.clone();
     a.when_asked = Some(Box::new(move || {
-        let (member, region) = join(&pool);
+        let (member, region) = join(&pool, group);
         let member = Attacker::of(member, &pool);
         let map = Mapping::new(region.as_fd(), 0, PART, MapOptions::READ_WRITE).expect("a map");
         let arena = member.arena_again();

@@ -1,7 +1,7 @@
 //! The table of attacks, and how one is made and judged.
 //!
 //! # Invariant
-//! * An attack counts as stopped if what was to stop it did, by name; and the victims, one of each LibFS, read right
+//! * An attack counts as stopped if what was to stop it did, by name; and the victims, one of each LibFS and one with a log, read right
 //!   data and were answered all the time; and a session that came later found everything well; and
 //!   of nobody but the attacker's user was anything refused; and the pool, when nobody serves it any more, is a whole file system.
 
@@ -118,7 +118,7 @@ pub struct Scene {
     _memory: Option<Mounted>,
     directory: tempfile::TempDir,
     controller: Option<Role>,
-    /// One that does all that ArckFS has, and for each LibFS one that does what all have.
+    /// One that does all that ArckFS has, for each LibFS one that does what all have, and one with a log.
     victims: Vec<Role>,
     log: Log,
 }
@@ -176,6 +176,7 @@ impl Scene {
         scene.victims.push(victim("victim", &[&pool]));
         let workers = LIBFSES.map(|libfs| victim("worker", &[&pool, libfs.name()]));
         scene.victims.extend(workers);
+        scene.victims.push(victim("logger", &[&pool]));
         for victim in &mut scene.victims {
             assert_eq!(victim.line(BOUND), "ready");
         }
