@@ -37,6 +37,7 @@ use arck_libfs_kit::{ConnectError, Session};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Bytes of the longest value.
@@ -220,6 +221,13 @@ impl Store {
         key: &[u8],
         value: &mut [u8; VALUE_MAX],
     ) -> Result<Option<usize>, Error> {
+        self.get_if_fits(key, value)
+    }
+
+    /// The same, into memory that may be too little for it: what is longer than that is not read, and its length is
+    /// given all the same.
+    #[inline]
+    pub fn get_if_fits(&self, key: &[u8], value: &mut [u8]) -> Result<Option<usize>, Error> {
         check_key(key)?;
         self.run(&Cell::new(key), |context, here| {
             let directory = Directory::of(context.view(here.directory.0, here.directory.1)?)?;
@@ -228,7 +236,11 @@ impl Store {
             };
             is_file(found.kind)?;
             let file = File::of(context.view_of(directory, key, found)?)?;
-            context.read_whole(file, value).map(Some)
+            let size = file.size.load(Ordering::Acquire);
+            match usize::try_from(size) {
+                Ok(length) if length > value.len() && length <= VALUE_MAX => Ok(Some(length)),
+                _ => context.read_whole(file, value).map(Some),
+            }
         })
     }
 

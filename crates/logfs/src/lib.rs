@@ -458,6 +458,19 @@ impl Log {
         Ok(here.session.goodbye()?)
     }
 
+    /// The same where others may hold references to this. To be called when no thread is inside an operation: one that
+    /// begins later opens another session. Blocks.
+    pub fn end_session(&self) -> Result<(), Error> {
+        let here = self.here.last();
+        if here.session.has_ended() {
+            return Ok(());
+        }
+        let committed = here.kept.commit_all();
+        let said = here.session.goodbye();
+        here.session.end();
+        Ok(committed.and(said)?)
+    }
+
     /// Bytes at which a section of this log takes no more.
     pub fn section(&self) -> Result<u64, Error> {
         Ok(self.here()?.limit)
