@@ -221,8 +221,6 @@ pub unsafe trait Zeroable: Sized {
     }
 }
 
-// SAFETY: integers and pointers.
-unsafe impl Zeroable for crate::options::Options {}
 // SAFETY: integers, and arrays of such.
 unsafe impl Zeroable for libc::stat {}
 // SAFETY: as above.
@@ -264,9 +262,3 @@ filled!(
     PositionRoom: u64,
     HandleRoom: i64
 );
-
-/// Tells libc's `errno` of this thread.
-pub fn set_errno(errno: Errno) {
-    // SAFETY: libc's own variable of this thread.
-    unsafe { *libc::__errno_location() = errno.raw_os_error() };
-}

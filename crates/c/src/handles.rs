@@ -88,6 +88,7 @@ pub struct Place {
     pub at: At,
 }
 
+#[inline(always)]
 fn connection(root: u32) -> Result<(Inside, &'static Connection), Trouble> {
     match roots::get(root)? {
         (inside, What::Connection(connection)) => Ok((inside, connection)),
@@ -96,17 +97,18 @@ fn connection(root: u32) -> Result<(Inside, &'static Connection), Trouble> {
 }
 
 /// A connection, or a file that is open. EBADF, ESTALE.
-#[inline]
+#[inline(always)]
 pub fn place(handle: i64) -> Result<Place, Trouble> {
     if let Some((Kind::File, key)) = parsed(handle) {
         let file = open_files::get(key)?;
         let (inside, connection) = connection(file.root)?;
-        file.expect_of(connection.last())?;
+        let files = connection.last_files();
+        file.expect_of(files.session())?;
         return Ok(Place {
             _inside: inside,
             root: file.root,
             connection,
-            files: connection.files()?,
+            files,
             at: At::Directory(file.handle),
         });
     }

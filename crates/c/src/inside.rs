@@ -80,7 +80,7 @@ pub struct Inside {
 }
 
 /// Says that this thread is inside of one thing; what is to be looked at behind that is whether it is closed. EDEADLK.
-#[inline]
+#[inline(always)]
 pub fn enter(what: u32) -> Result<Inside, Trouble> {
     let (line, is_lent) = match OWN.try_with(|own| own.0) {
         Ok(line) => (line, false),

@@ -2,7 +2,7 @@
 //!
 //! From below:
 //!
-//! * `trouble`: why something was not done, as `errno` and a line. `boundary`: what C passes.
+//! * `errno`: libc's. `trouble`: why something was not done, as that and a line. `boundary`: what C passes.
 //! * `options`: what C says when it opens something.
 //! * `inside`: who is inside what is to be closed.
 //! * `roots`: what has a session. `open_files`, `parts`: what is opened in that.
@@ -17,6 +17,7 @@
 //! * A call that has failed says so by its value, `errno` and a line; one that has not leaves `errno` as it was, or not.
 
 mod boundary;
+mod errno;
 mod face;
 mod forks;
 mod handles;

@@ -116,7 +116,7 @@ pub fn add(file: OpenFile) -> Result<u64, Trouble> {
 }
 
 /// The place of a key, and its life, if it is in that.
-#[inline]
+#[inline(always)]
 fn found(key: u64) -> Option<(u32, &'static Place, u64)> {
     let number = (key % (1 << PLACE_BITS)) as u32;
     let place = place(number)?;
@@ -126,7 +126,7 @@ fn found(key: u64) -> Option<(u32, &'static Place, u64)> {
 }
 
 /// What a key means. EBADF.
-#[inline]
+#[inline(always)]
 pub fn get(key: u64) -> Result<OpenFile, Trouble> {
     let (_, place, life) = found(key).ok_or_else(Trouble::no_handle)?;
     let root = place.root.load(Ordering::Relaxed);

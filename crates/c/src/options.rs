@@ -2,7 +2,7 @@
 //!
 //! Invariant: what a call has no use for is refused, and not passed over.
 
-use crate::boundary::{Text, Wishes};
+use crate::boundary::{Text, Wishes, Zeroable};
 use crate::trouble::Trouble;
 use arckfs::{Errno, NoFileSystem, Resolver};
 use std::ffi::{OsStr, OsString, c_char};
@@ -42,6 +42,9 @@ pub struct Options {
     /// Of logs: bytes of a section, where the log is made. 0: 64 MiB.
     pub section: u64,
 }
+
+// SAFETY: integers and pointers; what they point to is looked at by `boundary`.
+unsafe impl Zeroable for Options {}
 
 /// What members the first version had.
 const LEAST: usize = 48;

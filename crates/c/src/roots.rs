@@ -64,6 +64,12 @@ impl Connection {
         Ok(&here.kept)
     }
 
+    /// That of the session that this process has, or had last.
+    #[inline]
+    pub fn last_files(&self) -> &FileSystem {
+        &self.here.last().kept
+    }
+
     /// The session that this process has, or had last.
     #[inline]
     pub fn last(&self) -> &'static Session {
@@ -102,7 +108,7 @@ pub fn add(what: What) -> Result<u32, Trouble> {
 }
 
 /// One that is open, for as long as the caller is inside.
-#[inline]
+#[inline(always)]
 pub fn get(number: u32) -> Result<(Inside, &'static What), Trouble> {
     let root = ROOTS.get(number as usize).and_then(OnceLock::get);
     let root = root.ok_or_else(Trouble::no_handle)?;

@@ -4,7 +4,7 @@
 //! * No call ends by a panic: that is EIO, and says so.
 //! * Lines are made when they are asked for, where what went wrong is all in the number.
 
-use crate::boundary::set_errno;
+use crate::errno;
 use arckfs::{ConnectError, Errno, Failure};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -138,7 +138,7 @@ thread_local! {
 
 #[cold]
 fn note(trouble: Trouble) {
-    set_errno(trouble.errno);
+    errno::set(trouble.errno);
     // A thread that is ending has no room for it any more.
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {
