@@ -90,8 +90,9 @@ extern "C" {
 // Blocks until the controller has answered. EINVAL: no pool is named, an option is wrong, or there
 // is no file system of that name. ENOENT: no pool is there. ECONNREFUSED: nobody serves it, and
 // `wait` is over. EACCES: its owner lets nobody in. EBUSY: the programs of the group have another
-// file system. EMFILE: the process has opened as many sessions as it can (some 3900, closed ones
-// too). E2BIG: the program was built for a later version. arck_message says what to do.
+// file system, or are of another version. ENOMEM, EMFILE: the process has opened as many sessions
+// as it can (some 3900, closed ones too). E2BIG: the program was built for a later version.
+// arck_message says what to do.
 arck_handle arck_connect(const char *pool, const struct arck_options *options);
 
 // Closes whatever has a handle: a file, what lists names or keys, a batch or an enqueued record

@@ -210,6 +210,8 @@ struct Library {
 }
 
 impl Library {
+    // Of what type each is the field says.
+    #[allow(clippy::missing_transmute_annotations)]
     fn load(path: &Path) -> Outcome<Library> {
         let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(said)?;
         // SAFETY: a name; the library has no constructors of its own.

@@ -25,8 +25,8 @@ const NOBODY: i32 = libc::ECONNREFUSED;
 ///
 /// Blocks until the controller has answered. EINVAL: no pool is named, an option is wrong, or there is no file system of
 /// that name. ENOENT: no pool is there. ECONNREFUSED: nobody serves it, and `wait` is over. EACCES: its owner lets nobody in. EBUSY: the
-/// programs of the group have another file system, or are of another version. EMFILE: the process has opened as many sessions as it can (some 3900, closed
-/// ones too). E2BIG: the program was built for a later version. arck_message says what to do.
+/// programs of the group have another file system, or are of another version. ENOMEM, EMFILE: the process has opened as many sessions as it can (some 3900,
+/// closed ones too). E2BIG: the program was built for a later version. arck_message says what to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn arck_connect(pool: Text, options: Wishes) -> arck_handle {
     answer(|| {
