@@ -19,8 +19,8 @@ all: build
 prepare:
 	@scripts/prepare
 
-# The `arck` command and the library that it preloads, which it finds beside itself.
-BUILD = $(CARGO) build --release --locked -p arck-cli -p arck-preload
+# The `arck` command, the library that it preloads, which it finds beside itself, and the one for C.
+BUILD = $(CARGO) build --release --locked -p arck-cli -p arck-preload -p arck-c
 
 build:
 	scripts/prepare build

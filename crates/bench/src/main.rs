@@ -19,6 +19,7 @@
 //! | `threads` | two threads beside one |
 //! | `sharing` | two sessions on one file and in one directory; hand-overs |
 //! | `webproxy` | small files as values: KVFS beside ArckFS |
+//! | `faces` | `libarck.so` beside the Rust API |
 //! | `log` | records appended and followed: the log beside ArckFS |
 //! | `trees` | whole programs on trees of files |
 //! | `recovery` | until a pool with many files is served again |
@@ -46,6 +47,7 @@ mod chapter;
 mod conversation;
 mod count;
 mod crew;
+mod faces;
 mod floor;
 mod fold;
 mod fxmark;
@@ -124,6 +126,8 @@ enum Command {
     Sharing(sharing::SharingArguments),
     /// Small files as values: KVFS beside ArckFS, by two threads
     Webproxy(webproxy::WebproxyArguments),
+    /// Calls through libarck.so beside the same calls of the Rust API
+    Faces(faces::FacesArguments),
     /// Records appended by some writers, and followed: the log beside ArckFS
     Log(log::LogArguments),
     /// Whole programs on trees of files: tar, git status, rm -rf, make
@@ -154,6 +158,7 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Threads(arguments)) => threads::main(&arguments),
         Some(Command::Sharing(arguments)) => sharing::main(&arguments),
         Some(Command::Webproxy(arguments)) => webproxy::main(&arguments),
+        Some(Command::Faces(arguments)) => faces::main(&arguments),
         Some(Command::Log(arguments)) => log::main(&arguments),
         Some(Command::Trees(arguments)) => trees::main(&arguments),
         Some(Command::Recovery(arguments)) => recovery::main(&arguments),

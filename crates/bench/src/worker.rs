@@ -32,6 +32,7 @@ pub enum Task {
     Sharing,
     Trees,
     Webproxy,
+    Faces,
     Log,
     Make,
     First,
@@ -93,6 +94,11 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
     if arguments.task == Task::Webproxy {
         let (threads, mean) = (arguments.threads, arguments.mean);
         let rows = crate::webproxy::measure(&arguments.pool, threads, mean, arguments.rounds)?;
+        return print(&rows);
+    }
+    if arguments.task == Task::Faces {
+        let library = arguments.filter.as_deref().unwrap_or_default();
+        let rows = crate::faces::measure(&arguments.pool, library.as_ref(), arguments.rounds)?;
         return print(&rows);
     }
     if arguments.task == Task::Log {

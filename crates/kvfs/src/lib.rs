@@ -27,7 +27,7 @@ mod changes;
 
 pub use changes::Batch;
 
-use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Way};
+use arck_libfs_kit::engine::{Alone, Attempt, Context, Engine, Need, Way};
 use arck_libfs_kit::format::{FileKind, NAME_MAX, PAGE_SIZE};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::per_process::PerProcess;
@@ -37,6 +37,7 @@ use arck_libfs_kit::{ConnectError, Session};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 /// Bytes of the longest value.
@@ -252,6 +253,13 @@ impl Store {
         key: &[u8],
         value: &mut [u8; VALUE_MAX],
     ) -> Result<Option<usize>, Error> {
+        self.get_if_fits(key, value)
+    }
+
+    /// The same, into memory that may be too little for it: what is longer than that is not read, and its length is
+    /// given all the same.
+    #[inline]
+    pub fn get_if_fits(&self, key: &[u8], value: &mut [u8]) -> Result<Option<usize>, Error> {
         check_key(key)?;
         self.run(&Cell::new(key), |context, here| {
             let directory = Directory::of(context.view(here.directory.0, here.directory.1)?)?;
@@ -260,7 +268,10 @@ impl Store {
             };
             is_file(found.kind)?;
             let file = File::of(context.view_of(directory, key, found)?)?;
-            context.read_whole(file, value).map(Some)
+            if file.size.load(Ordering::Acquire) <= value.len() as u64 {
+                return context.read_whole(file, value).map(Some);
+            }
+            length(context, file).map(Some)
         })
     }
 
@@ -289,6 +300,22 @@ impl Store {
             })?;
             Ok(keys)
         })
+    }
+}
+
+/// How long a value is; as it was at one moment, and not that of another file. EFBIG: it is none.
+#[cold]
+fn length(context: &Context<'_>, file: File) -> Attempt<usize> {
+    let seen = context.seen(&file);
+    let size = file.size.load(Ordering::Acquire);
+    fence(Ordering::Acquire);
+    context.unmoved_since(&file, seen)?;
+    if context.seen(&file) != seen {
+        return Err(Need::Again.into());
+    }
+    match usize::try_from(size) {
+        Ok(length) if length <= VALUE_MAX => Ok(length),
+        _ => Err(Errno::FBIG.into()),
     }
 }
 

@@ -544,3 +544,65 @@ fn set_while_all_is_folded(pause: Duration) {
     assert!(folds > 100, "{folds} folds: nothing was folded meanwhile");
     assert_eq!(pool.violations(), "");
 }
+
+#[test]
+fn what_does_not_fit_is_told_and_not_read() {
+    let pool = TestPool::new(64 << 20);
+    let store = store(&pool);
+    store.set(b"a", &value(5000, 3)).expect("set");
+    let mut room = vec![9; 5000];
+    let mut get = |length: usize| store.get_if_fits(b"a", &mut room[..length]).expect("get");
+    assert_eq!([0, 1, 4999, 5000].map(&mut get), [Some(5000); 4]);
+    assert_eq!(room, value(5000, 3));
+    let mut room = [9; 4999];
+    assert_eq!(store.get_if_fits(b"a", &mut room).expect("get"), Some(5000));
+    assert_eq!(room, [9; 4999]);
+    assert_eq!(store.get_if_fits(b"b", &mut []).expect("get"), None);
+    store.set(b"a", b"").expect("set");
+    assert_eq!(store.get_if_fits(b"a", &mut []).expect("get"), Some(0));
+
+    let files = connect(&pool.path());
+    let handle = files
+        .open(At::Root, b"values/a", libc::O_RDWR, 0)
+        .expect("open");
+    files
+        .truncate_handle(handle, VALUE_MAX as u64 + 1)
+        .expect("longer");
+    let refused = store.get_if_fits(b"a", &mut []).expect_err("no value");
+    assert_eq!(refused.errno(), Errno::FBIG);
+}
+
+/// Keys whose values have lengths of their own are set anew all the time, so that their inodes change places: nobody is
+/// told the length of another one's.
+#[test]
+fn lengths_are_of_the_key_that_was_asked_for() {
+    let pool = TestPool::new(64 << 20);
+    let store = store(&pool);
+    let ends = AtomicBool::new(false);
+    let all = [(&b"short"[..], 10), (b"middle", 5000), (b"long", 20_000)];
+    for (key, length) in all {
+        store.set(key, &value(length, 1)).expect("set");
+    }
+    std::thread::scope(|scope| {
+        for turn in 0..2 {
+            let (store, ends) = (&store, &ends);
+            scope.spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    let (key, length) = all[turn];
+                    store.set(key, &value(length, 1)).expect("set");
+                    let (key, length) = all[2 - turn];
+                    store.set(key, &value(length, 1)).expect("set");
+                }
+            });
+        }
+        for turn in 0..60_000 {
+            let (key, length) = all[turn % 3];
+            let told = store.get_if_fits(key, &mut [0; 4]);
+            if !matches!(told, Ok(Some(told)) if told == length) {
+                ends.store(true, Ordering::Relaxed);
+                panic!("{told:?}, not {length}");
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+}

@@ -482,3 +482,17 @@ fn appends_under_folds() {
     assert_eq!(pool.violations(), "");
     session.end();
 }
+
+/// Where others have references: what is enqueued is committed, and all folded.
+#[test]
+fn a_session_ends_by_a_reference() {
+    let pool = TestPool::new(64 << 20);
+    let log = open(&pool, 1 << 20);
+    let _ = log.enqueue(b"left").expect("enqueue");
+    log.finish().expect("end");
+    log.finish().expect("once more, for nothing");
+    let files = connect(&pool.path());
+    assert_eq!(as_files(&files, "log"), (0, b"left".to_vec()));
+    // A reference that is left opens another one.
+    assert_eq!(log.append(b"more").expect("append"), 4);
+}

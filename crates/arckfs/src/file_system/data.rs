@@ -127,7 +127,9 @@ impl FileSystem {
             let (number, generation) = description.identity()?;
             let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
             let mut done = 0;
-            for buffer in known.into_iter().chain(buffers) {
+            // As on Linux, who asks for nothing is not told that it is a directory.
+            let all = known.into_iter().chain(buffers);
+            for buffer in all.filter(|buffer| !buffer.is_empty()) {
                 let wanted = buffer.len().min(taken - done);
                 let at = from + done as u64;
                 match self.read_piece(description, &mut buffer[..wanted], at) {

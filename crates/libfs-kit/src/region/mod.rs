@@ -78,8 +78,9 @@ pub enum RegionError {
     NotARegion,
     /// The region was made by an incompatible build.
     #[error(
-        "it was made by programs of another version of Arck (structures {version}, {fingerprint:#x}), which have to end \
-         first; or start this one apart from them (arck run --own-group)"
+        "it was made by programs that have another file system, or are of another version of Arck (structures {version}, \
+         {fingerprint:#x}), which have to end first; or start this one apart from them, in a group of another name or in none \
+         (arck run --own-group)"
     )]
     Incompatible {
         /// The version found.

@@ -1,0 +1,51 @@
+//! Forks: a child has the handles that its parent had.
+//!
+//! A connection, a store or a log opens a session of the child's own at its first need; a batch goes on, and so does a follower.
+//! Files and directories that are open are the parent's (ESTALE).
+//!
+//! # Invariants
+//! * Whoever forks has the locks of [`open_files`] and of [`parts`] meanwhile: in the child nobody else
+//!   has them, and what they protect is whole.
+//! * Nothing is done here that is not done for the parent's good: it notices nothing.
+
+use crate::{inside, open_files, parts};
+use std::cell::RefCell;
+use std::sync::{MutexGuard, Once};
+
+thread_local! {
+    /// What the thread that forks has locked.
+    static LOCKED: RefCell<Option<(MutexGuard<'static, open_files::Free>, MutexGuard<'static, parts::Parts>)>> =
+        const { RefCell::new(None) };
+}
+
+extern "C" fn before() {
+    let _ = LOCKED.try_with(|locked| {
+        if let Ok(mut locked) = locked.try_borrow_mut() {
+            *locked = Some((open_files::lock(), parts::lock()));
+        }
+    });
+}
+
+extern "C" fn let_go() {
+    let _ = LOCKED.try_with(|locked| {
+        if let Ok(mut locked) = locked.try_borrow_mut() {
+            *locked = None;
+        }
+    });
+}
+
+extern "C" fn in_child() {
+    let_go();
+    inside::in_child();
+}
+
+/// Before anything is opened.
+pub fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        inside::barrier::prepare();
+        // SAFETY: functions that may run around a fork, of a library that stays loaded (build.rs). Where libc has no memory
+        // for them, a child that leaves what is its parent's alone is as it was.
+        unsafe { libc::pthread_atfork(Some(before), Some(let_go), Some(in_child)) };
+    });
+}
