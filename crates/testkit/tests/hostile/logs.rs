@@ -22,9 +22,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Bytes of a section of the honest log: few files, each of which somebody else has to be shown.
+const OWN_SECTION: u64 = 30_000;
+/// Records of it are kept for so many bytes.
+const KEPT: u64 = 2 * OWN_SECTION;
+/// Rounds in which something is appended, and after them each tenth one: who reads all that there is has to come to an end.
+const CHANGING: usize = 300;
+/// Bytes of a section of the one that is forged.
 const SECTION: u64 = 5000;
-/// Records are kept for so many bytes.
-const KEPT: u64 = 40_000;
 const HEAD: usize = 8;
 /// So long an attacker forges at once.
 const FORGES: Duration = Duration::from_millis(700);
@@ -32,7 +37,8 @@ const GROUP: &str = "logging";
 /// So long it goes on beside others that work.
 const ROUNDS: u64 = 6;
 
-fn own() -> String {
+/// Where the honest log is.
+pub fn own() -> String {
     format!("{VALUES}/log")
 }
 
@@ -56,10 +62,10 @@ fn assert_records(mut bytes: &[u8]) {
     }
 }
 
-fn options(pool: &Path, mode: u32) -> Options {
+fn options(pool: &Path, section: u64, mode: u32) -> Options {
     Options {
         make: true,
-        section: SECTION,
+        section,
         mode,
         ..Options::new(pool)
     }
@@ -86,7 +92,7 @@ impl Logger<'_> {
 
     fn append(&mut self) {
         let records = [record(self.count), record(self.count + 1)];
-        let appended = match self.round % 3 {
+        let appended = match self.count % 3 {
             0 => self
                 .times
                 .of(|| self.log.append(&records[0]))
@@ -148,6 +154,9 @@ impl Logger<'_> {
 
     fn round(&mut self) {
         self.round += 1;
+        if self.round > CHANGING && !self.round.is_multiple_of(10) {
+            return;
+        }
         self.append();
         self.follow();
         if self.bytes.len() as u64 > KEPT {
@@ -158,7 +167,7 @@ impl Logger<'_> {
             assert!(before <= self.begin && self.begin <= position);
             self.bytes.drain(..(self.begin - before) as usize);
         }
-        if self.round.is_multiple_of(10) {
+        if self.round.is_multiple_of(30) {
             self.check();
         }
     }
@@ -167,7 +176,7 @@ impl Logger<'_> {
 /// The role: works with a log of its own until it is told no more.
 pub fn logger(pool: &Path) {
     become_user();
-    let log = Log::open(options(pool, 0o644), &own()).expect("a log");
+    let log = Log::open(options(pool, OWN_SECTION, 0o644), &own()).expect("a log");
     let mut logger = Logger {
         log: &log,
         follower: log.follow(0).expect("a follower"),
@@ -240,7 +249,7 @@ pub fn trusting(pool: &Path) {
     let mut longest = Duration::ZERO;
     let (mut well, mut failed) = (0, 0);
     let mut random = Random::new(0x106_5eed);
-    let mut log = Log::open(options(pool, 0o666), &open_to_all()).ok();
+    let mut log = Log::open(options(pool, SECTION, 0o666), &open_to_all()).ok();
     tell("working");
     let (sender, orders) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -279,7 +288,7 @@ fn use_it(pool: &Path, log: &mut Option<Log>, random: &mut Random) -> Result<(),
     if log.is_none() || random.percent(2) {
         // Sessions keep their addresses: not too many of them.
         std::thread::sleep(Duration::from_millis(20));
-        *log = Some(Log::open(options(pool, 0o666), &open_to_all())?);
+        *log = Some(Log::open(options(pool, SECTION, 0o666), &open_to_all())?);
     }
     let Some(log) = log else { return Ok(()) };
     let mut buffer = vec![0; 1 + random.below(20_000) as usize];
@@ -391,7 +400,7 @@ pub fn member(pool: &Path) {
     std::panic::set_hook(Box::new(|_| {}));
     let options = Options {
         group: GROUP.to_owned(),
-        ..options(pool, 0o644)
+        ..options(pool, SECTION, 0o644)
     };
     let log = Log::open(options, &format!("{ATTACKER}/full/log")).expect("a log");
     log.append(b"begun").expect("append");
