@@ -5,6 +5,7 @@
 //! | module | idea |
 //! | --- | --- |
 //! | `session` | a process with a session, which does what it is told on its standard input |
+//! | `alternating` | writes by turns without a pause: by owners, by messages, on tmpfs |
 //! | `turns` | hand-overs one by one: what each takes, by the clocks of both sides |
 //! | `report` | tables, and JSON |
 //!
@@ -15,6 +16,7 @@
 //! * The controller measures only while this runs, and this process takes no part while a session
 //!   is timed.
 
+mod alternating;
 mod report;
 mod session;
 mod subject;
@@ -131,6 +133,11 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
         }
     }
     meter.stop()?;
+    let tmpfs = bench.tmpfs();
+    let alternating = match arguments.filter {
+        Some(_) => Vec::new(),
+        None => alternating::measure(&mut pair, &tmpfs.to_string_lossy(), 10 * turns)?,
+    };
     let mut samples: Vec<Vec<Throughput>> = vec![Vec::new(); subjects.len()];
     for round in 0..=rounds {
         for (subject, samples) in subjects.iter().zip(&mut samples) {
@@ -160,6 +167,7 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
         rounds,
         turns,
         rows,
+        alternating,
     };
     arguments.output.publish(&report)
 }

@@ -1,5 +1,6 @@
 //! What `sharing` found out: tables in Markdown, and JSON.
 
+use super::alternating::Alternating;
 use crate::machine::Machine;
 use crate::output;
 use serde::Serialize;
@@ -15,6 +16,8 @@ pub struct Report {
     pub rounds: usize,
     pub turns: usize,
     pub rows: Vec<Row>,
+    /// Nothing where only some cases were asked for.
+    pub alternating: Vec<Alternating>,
 }
 
 /// One case.
@@ -158,6 +161,30 @@ impl output::Report for Report {
                 awake.pages_read,
                 awake.records,
                 awake.bytes_journaled,
+            )?;
+        }
+        let Some(first) = self.alternating.first() else {
+            return Ok(());
+        };
+        writeln!(
+            text,
+            "\nWrites by turns without a pause, and what the other reads of each; microseconds, of {} turns, which \
+             take turns with those of the others.\n\n\
+             | bytes | how | write | 99 of 100 within | longest | read | 99 of 100 within |\n\
+             | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+            first.turns
+        )?;
+        for found in &self.alternating {
+            writeln!(
+                text,
+                "| {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
+                found.bytes,
+                found.how.name(),
+                found.write,
+                found.write_99,
+                found.write_longest,
+                found.read,
+                found.read_99,
             )?;
         }
         Ok(())

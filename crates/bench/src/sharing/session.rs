@@ -4,16 +4,18 @@
 //! * One line is one order, and each is answered by one line.
 //! * What is timed begins and ends in this process; nothing is read or written in between.
 
+use super::alternating::How;
 use crate::calls::{Calls, DirectCalls};
 use crate::measure::{Random, monotonic as now};
 use crate::outcome::Outcome;
 use crate::pool::Bench;
 use arck_protocol::Request;
-use arckfs::{ConnectOptions, FileSystem, Handle};
+use arckfs::{At, ConnectOptions, FileSystem, Handle, Mediation};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
@@ -38,6 +40,19 @@ pub enum Order {
     Create { path: String, awake: bool },
     /// Removed, if it is there.
     Remove { path: String },
+    /// A file of so many bytes, written in this way.
+    TurnsFile {
+        path: String,
+        bytes: usize,
+        how: How,
+    },
+    /// So many bytes from its beginning on, written or read.
+    Turn {
+        path: String,
+        bytes: usize,
+        on_tmpfs: bool,
+        write: bool,
+    },
     /// From `begin` to `end`: 4 KiB to one of so many pages; or, with 0 pages, a file made in the
     /// directory, and another one removed.
     Repeat {
@@ -236,6 +251,52 @@ impl Session {
                 }
                 let begin = now();
                 self.make(&path)?;
+                Ok(Answer::Timed { begin, end: now() })
+            }
+            Order::TurnsFile { path, bytes, how } => {
+                let data = vec![1; *bytes];
+                if *how == How::Tmpfs {
+                    std::fs::write(path, &data).map_err(|error| format!("{path}: {error}"))?;
+                    return Ok(Answer::Done);
+                }
+                let flags = libc::O_CREAT | libc::O_RDWR;
+                let file = self.calls.open(&self.calls.path(path), flags)?;
+                self.calls.write(file, &data, 0)?;
+                self.files.insert(path.clone(), file);
+                let mediation = match how {
+                    How::Messages => Mediation::On,
+                    _ => Mediation::Off,
+                };
+                let file_system = &self.calls.file_system;
+                let set = file_system.set_mediation(At::Root, path.as_bytes(), mediation);
+                set.map_err(|failure| format!("{path}: {failure:?}"))?;
+                Ok(Answer::Done)
+            }
+            Order::Turn {
+                path,
+                bytes,
+                on_tmpfs,
+                write,
+            } => {
+                let mut data = vec![7; *bytes];
+                let failed = |error: std::io::Error| format!("{path}: {error}");
+                if *on_tmpfs {
+                    let mut options = std::fs::OpenOptions::new();
+                    let file = options.read(true).write(true).open(path).map_err(failed)?;
+                    let begin = now();
+                    match write {
+                        true => file.write_all_at(&data, 0),
+                        false => file.read_exact_at(&mut data, 0),
+                    }
+                    .map_err(failed)?;
+                    return Ok(Answer::Timed { begin, end: now() });
+                }
+                let file = self.file(path)?;
+                let begin = now();
+                match write {
+                    true => self.calls.write(file, &data, 0)?,
+                    false => self.calls.read(file, &mut data, 0)?,
+                }
                 Ok(Answer::Timed { begin, end: now() })
             }
             Order::Remove { path } => {
