@@ -9,7 +9,8 @@
 //! that takes the name from the file before. So
 //!
 //! * a crash leaves the value before or the one after, and so does a fold, at whatever moment. What has
-//!   returned is durable. The changes of a [`Batch`] are all there, or none of them is;
+//!   returned is durable (in a `paged` pool it is not, and nothing here makes it so: see `docs/choosing.md`). The changes
+//!   of a [`Batch`] are all there, or none of them is;
 //! * who has the file before open, or has another name for it, keeps that; the file after has its
 //!   permission bits, and the setter as its owner, and no extended attributes;
 //! * reading takes no lock: what was copied counts if the file had not ended by then.

@@ -55,8 +55,10 @@ impl Attachment {
     /// A copy of the first bytes, [`ATTACHED_MAX`] at most.
     pub fn copy(&self, length: usize) -> Option<Vec<u8>> {
         let words = self.0.get(..length.div_ceil(8))?;
-        let words = words.iter().map(|word| word.load(Ordering::Relaxed));
-        let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        let mut bytes = vec![0; length.next_multiple_of(8)];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
         bytes.truncate(length);
         Some(bytes)
     }

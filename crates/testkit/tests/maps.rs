@@ -1,7 +1,8 @@
 //! Maps of files, as more than one session sees them.
 
 use arck_testkit::{Shorthand, TestPool};
-use arckfs::{At, Errno, FileSystem, Handle, MapRequest};
+use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const POOL: u64 = 64 << 20;
@@ -367,4 +368,54 @@ fn a_private_copy_of_a_hole() {
     }
     assert!(resident() < before + (1 << 30), "memory for each page");
     one.close(handle);
+}
+
+/// A map that is placed while other sessions write the file by messages shows what was in it, whatever comes into the
+/// pages that these free.
+#[test]
+fn a_map_is_placed_while_messages_write_the_file() {
+    const PAGES: usize = 4;
+    let pool = TestPool::new(POOL);
+    let (one, other, reader) = (pool.session(), pool.session(), pool.session());
+    for path in ["/shown", "/beside"] {
+        one.put(path, &[1; PAGES * PAGE]).unwrap();
+        let on = one.set_mediation(At::Root, path.as_bytes(), Mediation::On);
+        on.unwrap();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (session, path, bit) in [(&one, "/shown", 0), (&other, "/beside", 128)] {
+            let over = &over;
+            scope.spawn(move || {
+                let handle = session.open_at_root(path, libc::O_RDWR).unwrap();
+                let mut round = 0u8;
+                while !over.load(Ordering::Acquire) {
+                    round = (round + 1) % 100;
+                    let bytes = vec![1 + round + bit; PAGES * PAGE];
+                    assert_eq!(session.write(handle, &bytes, Some(0)), Ok(bytes.len()));
+                }
+            });
+        }
+        let handle = reader.open_at_root("/shown", libc::O_RDONLY).unwrap();
+        let end = Instant::now() + Duration::from_millis(1500);
+        let mut maps = 0;
+        while Instant::now() < end {
+            let shown = map(&reader, handle, PAGES * PAGE, READ).expect("mapped");
+            for look in 0..30 {
+                for page in 0..PAGES {
+                    // SAFETY: a byte of the map, which the file has.
+                    let byte =
+                        unsafe { ((shown.address + page * PAGE) as *const u8).read_volatile() };
+                    if byte == 0 || byte >= 128 {
+                        over.store(true, Ordering::Release);
+                        panic!("map {maps}, look {look}: page {page} shows {byte} of another file");
+                    }
+                }
+                std::thread::sleep(Duration::from_micros(10));
+            }
+            maps += 1;
+        }
+        over.store(true, Ordering::Release);
+        println!("{maps} maps");
+    });
 }

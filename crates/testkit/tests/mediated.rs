@@ -364,3 +364,41 @@ fn what_was_appended_is_not_appended_again() {
         assert_eq!(one.get(PATH).expect("read").len(), appended);
     }
 }
+
+/// A write that is too long for a message is one to all threads of its session, whatever these send meanwhile.
+#[test]
+fn nothing_of_the_session_comes_into_a_long_write() {
+    const LONG: usize = 5 << 20;
+    const TIMES: usize = 5;
+    let pool = TestPool::new(256 << 20);
+    let one = pool.session();
+    plant(&one, b"");
+    let over = AtomicBool::new(false);
+    let append = || open(&one, libc::O_WRONLY | libc::O_APPEND);
+    let mut short = 0;
+    std::thread::scope(|scope| {
+        let (long_handle, short_handle) = (append(), append());
+        let (one, over) = (&one, &over);
+        scope.spawn(move || {
+            for _ in 0..TIMES {
+                assert_eq!(one.write(long_handle, &vec![b'l'; LONG], None), Ok(LONG));
+            }
+            over.store(true, Ordering::Release);
+        });
+        while !over.load(Ordering::Acquire) {
+            assert_eq!(one.write(short_handle, &[b's'; 100], None), Ok(100));
+            short += 1;
+        }
+    });
+    let all = one.get(PATH).expect("read");
+    assert_eq!(all.len(), TIMES * LONG + short * 100);
+    let mut at = 0;
+    while at < all.len() {
+        let length = if all[at] == b'l' { LONG } else { 100 };
+        let other = all[at..at + length]
+            .iter()
+            .position(|byte| *byte != all[at]);
+        assert_eq!(other, None, "of what begins at {at}");
+        at += length;
+    }
+}

@@ -330,7 +330,8 @@ impl Data<'_> {
             .confirm_fields(&file, &expected, &mut branch, line.flush()?)
             .inspect_err(|_| self.keep_exclusive(file.inode()))?;
         if confirmed == Confirmed::Folded {
-            // What is left behind the end has to be replaced, as the last page is not this session's any more.
+            // Its last page is zeroed behind the end by whoever makes the file longer; one that is another
+            // session's is replaced.
             let is_within = new < old && !new.is_multiple_of(PAGE_SIZE);
             return Ok(is_within.then_some(new / PAGE_SIZE));
         }

@@ -211,15 +211,20 @@ impl FileSystem {
                     Position::At(position)
                 };
                 let _exclusive = self.exclusive_for(description, buffer)?;
-                self.write_piece(description, buffer, place, &mut stale_maps)
+                self.write_piece(description, buffer, place, &mut stale_maps, false)
                     .map(|(written, _)| written)
             }
             None => {
                 let cell = self.engine.offset_cell(description, &self.externals)?;
                 let _exclusive = self.exclusive_for(description, buffer)?;
                 if append {
-                    let (written, end) =
-                        self.write_piece(description, buffer, Position::End, &mut stale_maps)?;
+                    let (written, end) = self.write_piece(
+                        description,
+                        buffer,
+                        Position::End,
+                        &mut stale_maps,
+                        false,
+                    )?;
                     if written != 0 {
                         cell.set(end)?;
                     }
@@ -227,7 +232,8 @@ impl FileSystem {
                 } else {
                     let from = cell.take(buffer.len())?;
                     let place = Position::At(from);
-                    let written = self.write_piece(description, buffer, place, &mut stale_maps);
+                    let written =
+                        self.write_piece(description, buffer, place, &mut stale_maps, false);
                     let written = written.map(|(written, _)| written);
                     cell.use_of(from, buffer.len(), *written.as_ref().unwrap_or(&0));
                     written
@@ -286,7 +292,8 @@ impl FileSystem {
                     true => Position::End,
                     false => Position::At(end),
                 };
-                let (written, at) = self.write_piece(description, whole, place, &mut stale_maps)?;
+                let (written, at) =
+                    self.write_piece(description, whole, place, &mut stale_maps, true)?;
                 end = at;
                 return Ok(written);
             }
@@ -296,7 +303,7 @@ impl FileSystem {
                     true => Position::End,
                     false => Position::At(end),
                 };
-                match self.write_piece(description, buffer, place, &mut stale_maps) {
+                match self.write_piece(description, buffer, place, &mut stale_maps, true) {
                     Ok((written, at)) => {
                         done += written;
                         if written != 0 {
@@ -345,7 +352,8 @@ impl FileSystem {
     }
 
     /// Writes all of a buffer, if it can be; gives the bytes written and the position behind
-    /// them. `stale_maps` is set if maps of the file are to be brought up to date.
+    /// them. `stale_maps` is set if maps of the file are to be brought up to date; `is_exclusive`: this thread
+    /// has the exclusive I/O already.
     #[inline(always)]
     fn write_piece(
         &self,
@@ -353,6 +361,7 @@ impl FileSystem {
         buffer: &[u8],
         position: Position,
         stale_maps: &mut bool,
+        is_exclusive: bool,
     ) -> Result<(usize, u64), Errno> {
         if let Position::At(at) = position {
             in_range(at, buffer.len())?;
@@ -386,7 +395,8 @@ impl FileSystem {
                 };
                 is_mediated = may_mediate
                     && match &viewed {
-                        Ok(inode) => inode.has(flag::MEDIATED),
+                        // What it has mapped it writes as its owner.
+                        Ok(inode) => inode.has(flag::MEDIATED) && !inode.has(flag::MAPPED),
                         // Another session has it, for something else.
                         Err(Stop::Need(Need::TakeOver(_))) => self.engine.is_mediated(number),
                         Err(_) => false,
@@ -412,8 +422,14 @@ impl FileSystem {
                     Position::At(at) => Some(at),
                     Position::End => None,
                 };
+                // Nor does it come between two steps of another thread's longer write.
+                let _exclusive = match is_exclusive {
+                    true => None,
+                    false => Some(self.engine.kit().take_exclusive(number, generation)?),
+                };
                 let written = self.engine.write_mediated((number, generation), rest, at);
-                if written == Err(Errno::BUSY) {
+                if let Err(Errno::BUSY | Errno::NOSPC) = written {
+                    // Its owner keeps the pages that are mapped; and has some of his own where there are no others.
                     may_mediate = false;
                     continue;
                 }

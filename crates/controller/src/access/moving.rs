@@ -97,7 +97,7 @@ impl Access<'_> {
             left: Vec::new(),
         };
         let frees = place.is_none();
-        let keeps = frees && self.sessions.is_mapped(number);
+        let keeps = frees && self.sessions.is_mapped_before_change(number);
         self.change_inode(number, |change| {
             mover.left.clear();
             if keeps {

@@ -103,7 +103,10 @@ impl Owners<'_> {
             self.reclaim(*owner, numbers)?;
         }
         for number in found {
-            self.mediate(number)?;
+            if let Err(errno) = self.mediate(number) {
+                // Then it is written by owners, as fast as before.
+                tracing::debug!("inode {number} is not mediated: {errno}");
+            }
         }
         let earned = (folding.elapsed() * EARNED).min(EARNED_MAX);
         let granting = self.folds.meter.now();
@@ -138,7 +141,8 @@ impl Owners<'_> {
     /// A file that nobody owns is mediated from now on, as the controller has found.
     fn mediate(&mut self, number: InodeNumber) -> Result<(), Errno> {
         let inode = self.sessions.state.shadow(number);
-        if inode.is_none_or(|inode| inode.mediation() != Mediation::Auto) {
+        let is_auto = inode.is_some_and(|inode| inode.mediation() == Mediation::Auto);
+        if !is_auto || self.sessions.is_mapped(number) {
             return Ok(());
         }
         self.access().change_inode(number, |change| {

@@ -16,6 +16,7 @@ use crate::fold::reply::Reply;
 use crate::pool::clock::now;
 use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
+use crate::state::marks::unmark;
 use arck_core_state::geometry::{FILE_SIZE_MAX, SessionNumber};
 use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, PAGE_BYTES, PAGE_SIZE, cast};
 use arck_protocol::Response;
@@ -23,7 +24,7 @@ use arck_protocol::control::ATTACHED_MAX;
 use arck_protocol::message::Written;
 use arck_verifier::Credentials;
 use rustix::io::Errno;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Core {
     /// See [`arck_protocol::Request::Write`] and [`arck_protocol::Request::WriteAttached`]; `position` none: at the end.
@@ -37,9 +38,8 @@ impl Core {
         if bytes.is_empty() || bytes.len() > ATTACHED_MAX {
             return Errno::INVAL.into();
         }
-        if let Some(due) = self.lease_of_other(session, file.0) {
-            self.sessions.note_wanted(due.0, &[file.0]);
-            return Reply::Later(due.1);
+        if let Some(due) = self.put_off(session, file.0) {
+            return Reply::Later(due);
         }
         match self.try_write(session, file, position, bytes) {
             Ok(written) => Reply::Now(Response::Bytes(written.encode())),
@@ -54,21 +54,31 @@ impl Core {
         position: Option<u64>,
         bytes: &[u8],
     ) -> Result<Written, Errno> {
-        let (inode, was_owned) = self.expect_file(session, file)?;
+        let (inode, was_owned) = self.expect_file(session, file, true)?;
         let mediating = &mut self.sessions.mediating;
+        let began = mediating.began();
         let mediation = match inode.mediation() {
-            Mediation::Found if !mediating.writes(file, session, was_owned, Instant::now()) => {
+            Mediation::Found if !mediating.writes(file, session, was_owned, began) => {
                 Mediation::Auto
             }
             as_it_is => as_it_is,
         };
         let mut end = 0;
-        self.change_file(session, file, |change, who| {
+        // Of another one, that was done and is not answered yet, no controller would know any more.
+        let keeps_other = self.sessions.has_unanswered(session);
+        let is_mediated = inode.mediation().is_mediated();
+        let changed = self.change_file(session, file, is_mediated, |change, who| {
             end = put(change, file.0, who, position, bytes, mediation)?;
             // Appended twice it would be there twice.
-            change.completes_request();
+            if !keeps_other {
+                change.completes_request();
+            }
             Ok(())
-        })?;
+        });
+        if changed == Err(Errno::BUSY) && inode.mediation() == Mediation::Found {
+            self.set(file.0, Mediation::Auto)?;
+        }
+        changed?;
         if mediation == Mediation::Found {
             self.sessions.mediating.served(file, Instant::now());
         }
@@ -78,20 +88,23 @@ impl Core {
         })
     }
 
-    /// Until when the owner of a mediated file has it, if that is another session: for what no message does.
-    fn lease_of_other(
-        &self,
-        session: SessionNumber,
-        number: InodeNumber,
-    ) -> Option<(SessionNumber, Instant)> {
+    /// Until when a write waits: for sessions that may come back with a map of the file, and for the lease of a mediated
+    /// file's owner, which is that for what no message does.
+    fn put_off(&mut self, session: SessionNumber, number: InodeNumber) -> Option<Instant> {
+        let away = self.sessions.put_off_for_away();
         let inode = self.sessions.state.shadow(number)?;
         let owner = self.sessions.state.header_copy(number)?.ownership.session();
-        if !inode.mediation().is_mediated() || owner == session {
-            return None;
+        if !inode.mediation().is_mediated() || owner == session || owner == 0 {
+            return away;
         }
         let owned = self.sessions.all.get(&owner)?.owned.get(number)?;
-        let until = owned.since + self.sessions.options.lease;
-        (until > Instant::now()).then_some((owner, until))
+        let earned = owned.rest().map_or(Duration::ZERO, |rest| rest.earned);
+        let until = owned.since + self.sessions.options.lease.max(earned);
+        let lease = (until > Instant::now()).then_some(until);
+        if lease.is_some() {
+            self.sessions.note_wanted(owner, &[number]);
+        }
+        away.max(lease)
     }
 
     /// See [`arck_protocol::Request::SetMediation`].
@@ -127,9 +140,13 @@ impl Core {
         if !who.credentials.is_root() && who.credentials.uid != inode.uid {
             return Err(Errno::PERM);
         }
+        self.set(number, Mediation::from_stored(mediation))
+    }
+
+    fn set(&mut self, number: InodeNumber, mediation: Mediation) -> Result<(), Errno> {
         self.access().change_inode(number, |change| {
             let mut inode = change.inode(number).ok_or(Errno::STALE)?;
-            inode.mediation = mediation;
+            inode.mediation = mediation as u32;
             change.set_inode(inode);
             Ok(())
         })
@@ -152,8 +169,13 @@ impl Core {
         if size > FILE_SIZE_MAX {
             return Errno::FBIG.into();
         }
-        let cut = self.expect_file(session, file).and_then(|_| {
-            self.change_file(session, file, |change, who| cut(change, file.0, who, size))
+        if let Some(due) = self.sessions.put_off_for_away() {
+            return Reply::Later(due);
+        }
+        let cut = self.expect_file(session, file, false).and_then(|_| {
+            self.change_file(session, file, false, |change, who| {
+                cut(change, file.0, who, size)
+            })
         });
         if cut.is_ok() {
             self.sessions.state.clear_tail(file.0);
@@ -161,11 +183,13 @@ impl Core {
         cut.into()
     }
 
-    /// That a session may write a file, and that nobody has it mapped; whether somebody had to give it up for that.
+    /// That a session may write a file, and that nobody has it mapped; whether somebody had to give it up for that, where
+    /// it `takes` mediated files.
     fn expect_file(
         &mut self,
         session: SessionNumber,
         (number, generation): (InodeNumber, u32),
+        takes: bool,
     ) -> Result<(Inode, bool), Errno> {
         self.sessions.state.header_of(number, generation)?;
         let inode = self.sessions.may_be_told(session, number, 2)?;
@@ -176,23 +200,30 @@ impl Core {
         }
         // What is stored through a map goes to the pages that are there.
         self.sessions.refuse_moving(number)?;
-        let was_owned = self.take_mediated(&inode)?;
+        let was_owned = takes && self.take_mediated(&inode)?;
         if was_owned {
             self.sessions.refuse_moving(number)?;
         }
         Ok((inode, was_owned))
     }
 
+    /// Changes a file. EBUSY: a session has a map of it, and it `must_not_be_mapped`, since each of many writes would
+    /// have pages kept for that.
     fn change_file(
         &mut self,
         session: SessionNumber,
         (number, _): (InodeNumber, u32),
+        must_not_be_mapped: bool,
         mut what: impl FnMut(&mut Change<'_>, &Credentials) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let who = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;
         let who = who.credentials.clone();
         self.freeing().note_kept();
-        let keeps = self.sessions.is_mapped(number);
+        let keeps = self.sessions.is_mapped_before_change(number);
+        if keeps && must_not_be_mapped {
+            unmark(&self.sessions.state, [number]);
+            return Err(Errno::BUSY);
+        }
         self.access().change_inode(number, |change| {
             if keeps {
                 change.keep_pages_of(number);

@@ -24,11 +24,12 @@ use arck_core_state::{
     FileKind, IndexRoot, Inode, InodeNumber, Ownership, PAGE_SIZE, PagePtr, cast,
 };
 use arck_protocol::control::{MAP_WRITABLE, map_entry};
+use arck_protocol::operation::mark;
 use arck_verifier::VerifiedState;
 use foldhash::HashMap;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// Inodes with their generations, and the sessions that list maps of them.
 pub type Mapped = HashMap<(InodeNumber, u32), Vec<SessionNumber>>;
@@ -208,6 +209,19 @@ impl Sessions {
             true => Err(Errno::BUSY),
             false => Ok(()),
         }
+    }
+
+    /// Whether any session has a map of an inode that is going to lose pages. One that nobody owns is marked from then on,
+    /// until the [change](crate::access::Access::change_inode) is done: who maps it lists that, and then looks whether it is
+    /// marked, so either he waits, or he is seen here. (One that is owned is marked by the fold that goes with the change.)
+    pub(crate) fn is_mapped_before_change(&self, number: InodeNumber) -> bool {
+        if let Some(header) = self.state.pool.header(number)
+            && header.ownership().session() == 0
+        {
+            mark(header);
+            fence(Ordering::SeqCst);
+        }
+        self.is_mapped(number)
     }
 
     /// Whether any session has a map of an inode. After a barrier.

@@ -37,7 +37,7 @@ use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::{MapOptions, Mapping};
-use arck_protocol::control::{CONTROL_SIZE, MEMBERS};
+use arck_protocol::control::{CONTROL_SIZE, MEMBERS, slot_state};
 use arck_protocol::message::Written;
 use arck_protocol::socket::Caller;
 use arck_protocol::{Request, Response, ring};
@@ -226,6 +226,7 @@ impl Sessions {
 
     /// Notes which request is served now ([`State::serving`](crate::state::tables::State)).
     pub fn note_serving(&mut self, number: SessionNumber, slot: usize) {
+        self.mediating.request_begins(Instant::now());
         let session = self.all.get(&number);
         self.state.serving = session.and_then(|session| {
             let request = session.live.as_ref()?.control().requests.get(slot)?;
@@ -234,6 +235,22 @@ impl Sessions {
             let token = request_token(number, slot, count);
             Some(((entry + session_table::DONE_OFFSET) as u64, token))
         });
+    }
+
+    /// Whether the request of a session that was done last, of those that must not be done twice, has not been answered.
+    pub fn has_unanswered(&self, number: SessionNumber) -> bool {
+        let Some(session) = self.all.get(&number) else {
+            return false;
+        };
+        let done = arena::entry(&self.state.pool, session.index).map_or(0, |entry| entry.done);
+        let (slot, count) = ((done >> 24 & 0xff) as usize, done & 0xff_ffff);
+        let live = session.live.as_ref();
+        let request = live.and_then(|live| live.control().requests.get(slot));
+        done != 0
+            && request.is_some_and(|request| {
+                request.state.load(Ordering::Acquire) == slot_state::SUBMITTED
+                    && request.count.load(Ordering::Relaxed) & 0xff_ffff == count
+            })
     }
 
     /// Takes a member of a session up again, and with the first the session, whose control memory

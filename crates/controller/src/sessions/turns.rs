@@ -32,6 +32,10 @@ impl Sessions {
         let Some(owner) = self.all.get(&owner) else {
             return Vec::new();
         };
+        if self.state.pool.is_paged() {
+            // Each message would be written back by itself, and a turn is as a whole.
+            return Vec::new();
+        }
         let now = Instant::now();
         let mut found = Vec::new();
         for &number in numbers {

@@ -108,10 +108,12 @@ impl Changing<'_> {
                 return Ok(Confirmed::Standing);
             }
             let (number, place) = (inode.number(), branch.offset_of(0));
-            match ownership::straddled(self.session, header, number, expected, place, &stored)? {
-                Straddled::NotFolded => {}
-                Straddled::Included => return Ok(Confirmed::Folded),
-                Straddled::Missed => return Err(Need::Again.into()),
+            match ownership::straddled(self.session, header, number, expected, place, &stored) {
+                Ok(Straddled::NotFolded) => {}
+                Ok(Straddled::Included) => return Ok(Confirmed::Folded),
+                // Where nobody knows any more it does no harm to do it again.
+                Ok(Straddled::Missed) | Err(Errno::IO) => return Err(Need::Again.into()),
+                Err(errno) => return Err(errno.into()),
             }
         }
         Err(Errno::IO.into())
