@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | `session` | a process with a session, which does what it is told on its standard input |
 //! | `alternating` | writes by turns without a pause: by owners, by messages, on tmpfs |
+//! | `how` | the three ways to do that |
 //! | `turns` | hand-overs one by one: what each takes, by the clocks of both sides |
 //! | `report` | tables, and JSON |
 //!
@@ -17,6 +18,7 @@
 //!   is timed.
 
 mod alternating;
+mod how;
 mod report;
 mod session;
 mod subject;

@@ -5,29 +5,10 @@
 //! * Turns of all three take turns with each other.
 //! * What is timed begins and ends in one process; whose turn it is goes through this one, in the time between.
 
+use super::how::How;
 use super::session::{Answer, Order, Process};
 use crate::outcome::Outcome;
-use serde::{Deserialize, Serialize};
-
-/// How it is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum How {
-    Owners,
-    Messages,
-    Tmpfs,
-}
-
-impl How {
-    pub const ALL: [How; 3] = [How::Owners, How::Messages, How::Tmpfs];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            How::Owners => "by owners (`--mediated off`)",
-            How::Messages => "by messages (`--mediated on`)",
-            How::Tmpfs => "tmpfs",
-        }
-    }
-}
+use serde::Serialize;
 
 /// Bytes of a write.
 const SIZES: [usize; 3] = [100, 4096, 65_536];

@@ -4,7 +4,7 @@
 //! * One line is one order, and each is answered by one line.
 //! * What is timed begins and ends in this process; nothing is read or written in between.
 
-use super::alternating::How;
+use super::how::How;
 use crate::calls::{Calls, DirectCalls};
 use crate::measure::{Random, monotonic as now};
 use crate::outcome::Outcome;
