@@ -40,6 +40,8 @@ pub enum Order {
     Create { path: String, awake: bool },
     /// Removed, if it is there.
     Remove { path: String },
+    /// Whether a file may become mediated by itself.
+    MayBeMediated { path: String, may: bool },
     /// A file of so many bytes, written in this way.
     TurnsFile {
         path: String,
@@ -189,6 +191,12 @@ impl Session {
         asked.map_err(|errno| format!("{request:?}: {errno}"))
     }
 
+    fn mediate(&self, path: &str, mediation: Mediation) -> Outcome<()> {
+        let file_system = &self.calls.file_system;
+        let set = file_system.set_mediation(At::Root, path.as_bytes(), mediation);
+        set.map_err(|failure| format!("{path}: {failure:?}"))
+    }
+
     fn file(&mut self, path: &str) -> Outcome<Handle> {
         if let Some(&file) = self.files.get(path) {
             return Ok(file);
@@ -253,6 +261,17 @@ impl Session {
                 self.make(&path)?;
                 Ok(Answer::Timed { begin, end: now() })
             }
+            Order::MayBeMediated { path, may } => {
+                self.mediate(
+                    path,
+                    if *may {
+                        Mediation::Auto
+                    } else {
+                        Mediation::Off
+                    },
+                )?;
+                Ok(Answer::Done)
+            }
             Order::TurnsFile { path, bytes, how } => {
                 let data = vec![1; *bytes];
                 if *how == How::Tmpfs {
@@ -267,9 +286,7 @@ impl Session {
                     How::Messages => Mediation::On,
                     _ => Mediation::Off,
                 };
-                let file_system = &self.calls.file_system;
-                let set = file_system.set_mediation(At::Root, path.as_bytes(), mediation);
-                set.map_err(|failure| format!("{path}: {failure:?}"))?;
+                self.mediate(path, mediation)?;
                 Ok(Answer::Done)
             }
             Order::Turn {
