@@ -228,6 +228,7 @@ pub enum Request {
         bytes: Vec<u8> as Bytes<WRITE_MAX>,
     },
     /// As [`Request::Write`], of `length` bytes that are [attached](crate::control::Attachment): whole, or not at all.
+    /// EBUSY, of a mediated file, if any session has it mapped.
     28 WriteAttached {
         inode: InodeNumber,
         generation: u32,

@@ -132,12 +132,7 @@ pub fn submit_within(
     request: &Request,
     patience: Duration,
 ) -> Result<usize, Errno> {
-    let write = || {
-        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-    };
-    let ring = Ring::of(control, member);
-    let index = ring.claim(Instant::now() + patience)?;
-    ring.submit(index, write, request)
+    submit_attached(control, member, wake, request, |_| Ok(()), patience)
 }
 
 /// The same of a request that has bytes besides: `attach` puts them where they belong, to the

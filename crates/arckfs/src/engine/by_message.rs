@@ -187,8 +187,8 @@ impl Engine {
     }
 
     /// Has the controller write a buffer to a mediated file, [`ATTACHED_MAX`] bytes at most: one write, for everybody,
-    /// and after a crash. Durable on return. Gives the position behind the bytes. EBUSY: a session has it mapped for
-    /// writing, and it is written by its owner. EFAULT.
+    /// and after a crash. Durable on return. Gives the position behind the bytes. EBUSY: a session has it
+    /// mapped, and it is written by its owner. EFAULT.
     pub(crate) fn write_mediated(
         &self,
         (inode, generation): (InodeNumber, u32),

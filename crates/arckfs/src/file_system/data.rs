@@ -286,17 +286,17 @@ impl FileSystem {
             }
         };
         let write = || {
-            let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
             if let Some(whole) = &gathered {
                 let place = match append {
                     true => Position::End,
                     false => Position::At(end),
                 };
                 let (written, at) =
-                    self.write_piece(description, whole, place, &mut stale_maps, true)?;
+                    self.write_piece(description, whole, place, &mut stale_maps, false)?;
                 end = at;
                 return Ok(written);
             }
+            let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
             let mut done = 0;
             for buffer in known.into_iter().chain(buffers) {
                 let place = match append {
@@ -352,8 +352,8 @@ impl FileSystem {
     }
 
     /// Writes all of a buffer, if it can be; gives the bytes written and the position behind
-    /// them. `stale_maps` is set if maps of the file are to be brought up to date; `is_exclusive`: this thread
-    /// has the exclusive I/O already.
+    /// them. `stale_maps` is set if maps of the file are to be brought up to date. What `is_part` of a
+    /// longer write, in this thread's exclusive I/O, goes by no message: others would come between.
     #[inline(always)]
     fn write_piece(
         &self,
@@ -361,7 +361,7 @@ impl FileSystem {
         buffer: &[u8],
         position: Position,
         stale_maps: &mut bool,
-        is_exclusive: bool,
+        is_part: bool,
     ) -> Result<(usize, u64), Errno> {
         if let Position::At(at) = position {
             in_range(at, buffer.len())?;
@@ -379,7 +379,8 @@ impl FileSystem {
         let mut in_parts = false;
         let limit = size_limit::known();
         // What has to end somewhere is not for one message.
-        let mut may_mediate = limit == u64::MAX && (1..=ATTACHED_MAX).contains(&buffer.len());
+        let fits = (1..=ATTACHED_MAX).contains(&buffer.len());
+        let mut may_mediate = fits && !is_part && limit == u64::MAX;
         loop {
             // A step is made whole if it can be: only a pool that is full, or about full and
             // slow to give pages, cuts it, and ends the write there.
@@ -423,10 +424,7 @@ impl FileSystem {
                     Position::End => None,
                 };
                 // Nor does it come between two steps of another thread's longer write.
-                let _exclusive = match is_exclusive {
-                    true => None,
-                    false => Some(self.engine.kit().take_exclusive(number, generation)?),
-                };
+                let _exclusive = self.engine.kit().take_exclusive(number, generation)?;
                 let written = self.engine.write_mediated((number, generation), rest, at);
                 if let Err(Errno::BUSY | Errno::NOSPC) = written {
                     // Its owner keeps the pages that are mapped; and has some of his own where there are no others.

@@ -1,8 +1,10 @@
 //! Writes by turns, without a pause: one session writes to the beginning of a file, the other reads that, and then it is
-//! the other's turn. By owners, each of which waits for a lease; by messages; and two processes on tmpfs.
+//! the other's turn. By owners, each of which waits for a lease; by messages; as the controller finds; and two processes on
+//! tmpfs.
 //!
 //! # Invariants
-//! * Turns of all three take turns with each other.
+//! * Turns of all take turns with each other, but for those of [`How::Auto`]: between two of them there would be more than
+//!   a lease, for which nobody would wait then. They come in a row, all of them, from the first.
 //! * What is timed begins and ends in one process; whose turn it is goes through this one, in the time between.
 
 use super::how::How;
@@ -10,6 +12,8 @@ use super::session::{Answer, Order, Process};
 use crate::outcome::Outcome;
 use serde::Serialize;
 
+/// Turns that are not counted.
+const WARM: usize = 4;
 /// Bytes of a write.
 const SIZES: [usize; 3] = [100, 4096, 65_536];
 
@@ -46,6 +50,7 @@ fn file(how: How, bytes: usize, tmpfs: &str) -> String {
         How::Tmpfs => format!("{tmpfs}/turns-{bytes}"),
         How::Owners => format!("owned-turns-{bytes}"),
         How::Messages => format!("told-turns-{bytes}"),
+        How::Auto => format!("found-turns-{bytes}"),
     }
 }
 
@@ -60,29 +65,39 @@ pub fn measure(pair: &mut [Process; 2], tmpfs: &str, turns: usize) -> Outcome<Ve
             })?;
         }
         pair[0].ask(&Order::GiveUp)?;
-        let mut writes = [(); 3].map(|()| Vec::with_capacity(turns));
-        let mut reads = [(); 3].map(|()| Vec::with_capacity(turns));
-        // The first few bring what is used first.
-        let warm = 4;
-        for turn in 0..turns + warm {
-            for (at, how) in How::ALL.into_iter().enumerate() {
-                let order = |write| Order::Turn {
-                    path: file(how, bytes, tmpfs),
-                    bytes,
-                    on_tmpfs: how == How::Tmpfs,
-                    write,
-                };
-                let time = |answer| match answer {
-                    Answer::Timed { begin, end } => Ok(end - begin),
-                    other => Err(format!("a session answered {other:?}")),
-                };
-                let (writer, reader) = (turn % 2, (turn + 1) % 2);
-                let wrote = time(pair[writer].ask(&order(true))?)?;
-                let read = time(pair[reader].ask(&order(false))?)?;
-                if turn >= warm {
-                    writes[at].push(wrote);
-                    reads[at].push(read);
-                }
+        let mut writes = How::ALL.map(|_| Vec::with_capacity(turns));
+        let mut reads = How::ALL.map(|_| Vec::with_capacity(turns));
+        let mut take = |pair: &mut [Process; 2], at: usize, turn: usize| -> Outcome<()> {
+            let how = How::ALL[at];
+            let order = |write| Order::Turn {
+                path: file(how, bytes, tmpfs),
+                bytes,
+                on_tmpfs: how == How::Tmpfs,
+                write,
+            };
+            let time = |answer| match answer {
+                Answer::Timed { begin, end } => Ok(end - begin),
+                other => Err(format!("a session answered {other:?}")),
+            };
+            let (writer, reader) = (turn % 2, (turn + 1) % 2);
+            let wrote = time(pair[writer].ask(&order(true))?)?;
+            let read = time(pair[reader].ask(&order(false))?)?;
+            // The first few bring what is used first, where nothing is to be found.
+            if turn >= WARM || how == How::Auto {
+                writes[at].push(wrote);
+                reads[at].push(read);
+            }
+            Ok(())
+        };
+        let is_auto = |at: &usize| How::ALL[*at] == How::Auto;
+        for turn in 0..turns + WARM {
+            for at in (0..How::ALL.len()).filter(|at| !is_auto(at)) {
+                take(pair, at, turn)?;
+            }
+        }
+        for at in (0..How::ALL.len()).filter(is_auto) {
+            for turn in 0..turns {
+                take(pair, at, turn)?;
             }
         }
         for (how, (writes, reads)) in How::ALL.into_iter().zip(writes.into_iter().zip(reads)) {

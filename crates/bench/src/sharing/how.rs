@@ -9,16 +9,19 @@ use serde::{Deserialize, Serialize};
 pub enum How {
     Owners,
     Messages,
+    /// As the controller finds, from the first turn on.
+    Auto,
     Tmpfs,
 }
 
 impl How {
-    pub const ALL: [How; 3] = [How::Owners, How::Messages, How::Tmpfs];
+    pub const ALL: [How; 4] = [How::Owners, How::Messages, How::Auto, How::Tmpfs];
 
     pub fn name(self) -> &'static str {
         match self {
             How::Owners => "by owners (`--mediated off`)",
             How::Messages => "by messages (`--mediated on`)",
+            How::Auto => "as is found (`--mediated auto`)",
             How::Tmpfs => "tmpfs",
         }
     }

@@ -169,7 +169,7 @@ impl output::Report for Report {
         writeln!(
             text,
             "\nWrites by turns without a pause, and what the other reads of each; microseconds, of {} turns, which \
-             take turns with those of the others.\n\n\
+             take turns with those of the others, but for what is found: those come in a row, from the first.\n\n\
              | bytes | how | write | 99 of 100 within | longest | read | 99 of 100 within |\n\
              | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
             first.turns

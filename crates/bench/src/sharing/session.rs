@@ -284,7 +284,8 @@ impl Session {
                 self.files.insert(path.clone(), file);
                 let mediation = match how {
                     How::Messages => Mediation::On,
-                    _ => Mediation::Off,
+                    How::Auto => Mediation::Auto,
+                    How::Owners | How::Tmpfs => Mediation::Off,
                 };
                 self.mediate(path, mediation)?;
                 Ok(Answer::Done)

@@ -1,6 +1,6 @@
 //! `arck attr`, and unmodified programs of sessions that do not trust each other, which write one file.
 
-use crate::support::{Place, Running, Serving, arck, refused, run, succeeded};
+use crate::support::{Place, Running, Serving, arck, mkfs, refused, run, succeeded};
 use crate::users::{ANN, BOB, EVE, Users};
 use std::path::Path;
 use std::process::Output;
@@ -163,4 +163,62 @@ fn users_who_may_write_a_file_append_to_it_by_messages() {
     );
     assert_all_there(&of(ANN, "cat /arck/log"), &names, LINES);
     users.end();
+}
+
+/// Programs of two groups append to a file, and are killed at any moment, also while their message is served: what
+/// others of their group have written, and go on to write, is all there, and of a line there is all or nothing.
+#[test]
+fn who_is_killed_leaves_whole_lines_and_its_group() {
+    const ROUNDS: u32 = 15;
+    let place = Place::new();
+    let pool = place.pool();
+    succeeded(&mkfs(&pool, &["--size", "256M"]));
+    let mut serving = Serving::start(&pool, &[]);
+    let plain = |script: &str| {
+        let command = run(&pool, &["--no-group"], &["bash", "-c", script]);
+        succeeded(&Running::start(command).finished(SOON))
+    };
+    plain(": >/arck/log");
+    succeeded(&attr(&pool, &["--mediated", "on", "log"]));
+    // Each tells in the log what it has written, as the last that it does is to be killed.
+    let endless = |name: &str| {
+        let lines = format!("printf '%s %s %0500d\\n' {name} $((++i)) 7");
+        format!("i=0; exec >>/arck/log; while :; do {lines}; done")
+    };
+    for round in 0..ROUNDS {
+        let running = ["one", "two"].map(|group| {
+            let inner = format!(
+                "bash -c '{}' & victim=$!; bash -c '{}' & other=$!; \
+                 sleep 0.0{}; kill -9 $victim; sleep 0.02; kill -9 $other; wait; exit 0",
+                endless(&format!("{group}-victim-{round}")).replace('\'', "'\\''"),
+                endless(&format!("{group}-other-{round}")).replace('\'', "'\\''"),
+                2 + round % 7,
+            );
+            Running::start(run(&pool, &["--group", group], &["bash", "-c", &inner]))
+        });
+        for running in running {
+            let output = running.finished(SOON);
+            // What the shell says of whom it has killed, and nothing else.
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.lines().all(|line| line.contains("Killed")), "{said}");
+            assert!(output.status.success(), "{output:?}");
+        }
+    }
+    let log = plain("cat /arck/log");
+    let mut next = std::collections::BTreeMap::<&str, u32>::new();
+    for line in log.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[name, number, rest] = &words[..] else {
+            panic!("{line:?}");
+        };
+        let next = next.entry(name).or_insert(1);
+        assert_eq!(number.parse(), Ok(*next), "{name}'s lines are in order");
+        assert!(rest.len() == 500 && rest.ends_with("07"), "{line:?}");
+        *next += 1;
+    }
+    let (rounds, lines) = (ROUNDS as usize, log.lines().count());
+    assert!(next.len() >= 3 * rounds, "{} have written", next.len());
+    println!("{lines} lines of {} programs", next.len());
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
 }

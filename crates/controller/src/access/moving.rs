@@ -27,7 +27,7 @@ use crate::state::marks::{heavy_barrier, unmark};
 use crate::state::tables::State;
 use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentKind};
 use arck_core_state::header::HeaderKind;
-use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr};
+use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, PagePtr};
 use arck_protocol::operation::mark;
 use rustix::io::Errno;
 use std::time::Duration;
@@ -167,6 +167,20 @@ impl Access<'_> {
         // Where the header does not change, the commit has left the mark.
         unmark(&self.sessions.state, [number]);
         changed
+    }
+
+    /// Says how sessions share a file that write it.
+    pub(crate) fn set_mediation(
+        &mut self,
+        number: InodeNumber,
+        mediation: Mediation,
+    ) -> Result<(), Errno> {
+        self.change_inode(number, |change| {
+            let mut inode = change.inode(number).ok_or(Errno::STALE)?;
+            inode.mediation = mediation as u32;
+            change.set_inode(inode);
+            Ok(())
+        })
     }
 
     fn change_verified(

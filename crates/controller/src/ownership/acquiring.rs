@@ -145,12 +145,7 @@ impl Owners<'_> {
         if !is_auto || self.sessions.is_mapped(number) {
             return Ok(());
         }
-        self.access().change_inode(number, |change| {
-            let mut inode = change.inode(number).ok_or(Errno::STALE)?;
-            inode.mediation = Mediation::Found as u32;
-            change.set_inode(inode);
-            Ok(())
-        })
+        self.access().set_mediation(number, Mediation::Found)
     }
 
     /// Takes inodes from an owner: folds them, and sets aside what cannot be folded.

@@ -43,8 +43,20 @@ impl Core {
         }
         match self.try_write(session, file, position, bytes) {
             Ok(written) => Reply::Now(Response::Bytes(written.encode())),
+            Err(Errno::BUSY) => self.leave_to_owners(file.0).into(),
             Err(errno) => errno.into(),
         }
+    }
+
+    /// A file that a session has mapped is not written by messages, and is not found any more. EBUSY, if nothing worse.
+    fn leave_to_owners(&mut self, number: InodeNumber) -> Errno {
+        let inode = self.sessions.state.shadow(number);
+        let is_found = inode.is_some_and(|inode| inode.mediation() == Mediation::Found);
+        let left = match is_found {
+            true => self.access().set_mediation(number, Mediation::Auto),
+            false => Ok(()),
+        };
+        left.err().unwrap_or(Errno::BUSY)
     }
 
     fn try_write(
@@ -67,18 +79,14 @@ impl Core {
         // Of another one, that was done and is not answered yet, no controller would know any more.
         let keeps_other = self.sessions.has_unanswered(session);
         let is_mediated = inode.mediation().is_mediated();
-        let changed = self.change_file(session, file, is_mediated, |change, who| {
+        self.change_file(session, file, is_mediated, |change, who| {
             end = put(change, file.0, who, position, bytes, mediation)?;
             // Appended twice it would be there twice.
             if !keeps_other {
                 change.completes_request();
             }
             Ok(())
-        });
-        if changed == Err(Errno::BUSY) && inode.mediation() == Mediation::Found {
-            self.set(file.0, Mediation::Auto)?;
-        }
-        changed?;
+        })?;
         if mediation == Mediation::Found {
             self.sessions.mediating.served(file, Instant::now());
         }
@@ -140,16 +148,8 @@ impl Core {
         if !who.credentials.is_root() && who.credentials.uid != inode.uid {
             return Err(Errno::PERM);
         }
-        self.set(number, Mediation::from_stored(mediation))
-    }
-
-    fn set(&mut self, number: InodeNumber, mediation: Mediation) -> Result<(), Errno> {
-        self.access().change_inode(number, |change| {
-            let mut inode = change.inode(number).ok_or(Errno::STALE)?;
-            inode.mediation = mediation as u32;
-            change.set_inode(inode);
-            Ok(())
-        })
+        let mediation = Mediation::from_stored(mediation);
+        self.access().set_mediation(number, mediation)
     }
 
     /// A mediated file is nobody's where it is written by message: whoever owned it has done something that no message
