@@ -36,7 +36,7 @@ use session::{Answer, Order, Process};
 use std::time::Duration;
 use subject::{PAGE, Subject};
 
-pub use session::main as session;
+pub use session::{main as session, program};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -97,7 +97,10 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
     };
     let machine = Machine::look();
 
-    let mut pair = [Process::start(&bench, "a")?, Process::start(&bench, "b")?];
+    let mut pair = [
+        Process::start(&bench, "a", None)?,
+        Process::start(&bench, "b", None)?,
+    ];
     let mut made: Vec<String> = Vec::new();
     for &subject in &subjects {
         // Files are written in both orders, but made once.
@@ -135,10 +138,14 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
         }
     }
     meter.stop()?;
-    let tmpfs = bench.tmpfs();
     let alternating = match arguments.filter {
         Some(_) => Vec::new(),
-        None => alternating::measure(&mut pair, &tmpfs.to_string_lossy(), 10 * turns)?,
+        None => {
+            let library = pool::find_library().ok_or(
+                "there is no libarck_preload.so beside arck-bench: scripts/cargo build --release -p arck-preload",
+            )?;
+            alternating::measure(&bench, &library, &mut pair[0], 10 * turns)?
+        }
     };
     let mut samples: Vec<Vec<Throughput>> = vec![Vec::new(); subjects.len()];
     for round in 0..=rounds {

@@ -88,6 +88,9 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
         crate::step::known::all();
         return Ok(());
     }
+    if arguments.task == Task::Sharing && arguments.preloaded {
+        return crate::sharing::program();
+    }
     if arguments.task == Task::Sharing {
         return crate::sharing::session(&arguments.pool);
     }

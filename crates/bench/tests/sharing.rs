@@ -35,9 +35,18 @@ fn hand_overs_cost_what_was_changed() {
     assert_eq!(lines("| write 4 KiB, file of "), 4 + 2 + 2, "{table}");
     assert_eq!(lines("| create, directory of "), 3 + 3 + 3, "{table}");
     assert!(!table.contains("NaN"), "{table}");
+    // Turns of two programs: by owners, by messages, as is found, on tmpfs.
+    for bytes in ["| 100 |", "| 4096 |", "| 65536 |"] {
+        assert_eq!(lines(bytes), 4, "{table}");
+    }
 
     let text = std::fs::read_to_string(&answer).expect("the answer");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    for turns in report["alternating"].as_array().expect("turns") {
+        for time in ["write", "write_99", "write_longest", "read", "read_99"] {
+            assert!(turns[time].as_f64().expect("a time") > 0.0, "{turns}");
+        }
+    }
     let [small, large] = rows(&report, "at random")[..] else {
         panic!("two files: {text}");
     };

@@ -1,6 +1,5 @@
-//! Writes by turns, without a pause: one session writes to the beginning of a file, the other reads that, and then it is
-//! the other's turn. By owners, each of which waits for a lease; by messages; as the controller finds; and two processes on
-//! tmpfs.
+//! Writes by turns, without a pause, of two unmodified programs that have no group: one writes to the beginning of a file, the other reads that, and then it is
+//! the other's turn. By owners, each of which waits for a lease; by messages; as the controller finds; and on tmpfs.
 //!
 //! # Invariants
 //! * Turns of all take turns with each other, but for those of [`How::Auto`]: between two of them there would be more than
@@ -10,7 +9,9 @@
 use super::how::How;
 use super::session::{Answer, Order, Process};
 use crate::outcome::Outcome;
+use crate::pool::{Bench, MOUNT};
 use serde::Serialize;
+use std::path::Path;
 
 /// Turns that are not counted.
 const WARM: usize = 4;
@@ -44,35 +45,45 @@ fn summary(mut nanoseconds: Vec<u64>) -> [f64; 3] {
     [at(0.5), at(0.99), at(1.0)]
 }
 
-/// A file for each; `tmpfs`: where that is for the third.
-fn file(how: How, bytes: usize, tmpfs: &str) -> String {
+/// A file for each.
+fn name(how: How, bytes: usize) -> String {
     match how {
-        How::Tmpfs => format!("{tmpfs}/turns-{bytes}"),
+        How::Tmpfs => format!("turns-{bytes}"),
         How::Owners => format!("owned-turns-{bytes}"),
         How::Messages => format!("told-turns-{bytes}"),
         How::Auto => format!("found-turns-{bytes}"),
     }
 }
 
-pub fn measure(pair: &mut [Process; 2], tmpfs: &str, turns: usize) -> Outcome<Vec<Alternating>> {
+/// `session`: who makes the files.
+pub fn measure(
+    bench: &Bench,
+    library: &Path,
+    session: &mut Process,
+    turns: usize,
+) -> Outcome<Vec<Alternating>> {
+    let start = |name| Process::start(bench, name, Some(library));
+    let mut pair = [start("c")?, start("d")?];
+    let tmpfs = bench.tmpfs();
+    let (mount, tmpfs) = (MOUNT, tmpfs.to_string_lossy());
     let mut all = Vec::new();
     for bytes in SIZES {
         for how in How::ALL {
-            pair[0].ask(&Order::TurnsFile {
-                path: file(how, bytes, tmpfs),
-                bytes,
-                how,
-            })?;
+            let path = match how {
+                How::Tmpfs => format!("{tmpfs}/{}", name(how, bytes)),
+                _ => name(how, bytes),
+            };
+            session.ask(&Order::TurnsFile { path, bytes, how })?;
         }
-        pair[0].ask(&Order::GiveUp)?;
+        session.ask(&Order::GiveUp)?;
         let mut writes = How::ALL.map(|_| Vec::with_capacity(turns));
         let mut reads = How::ALL.map(|_| Vec::with_capacity(turns));
         let mut take = |pair: &mut [Process; 2], at: usize, turn: usize| -> Outcome<()> {
             let how = How::ALL[at];
+            let place = if how == How::Tmpfs { &*tmpfs } else { mount };
             let order = |write| Order::Turn {
-                path: file(how, bytes, tmpfs),
+                path: format!("{place}/{}", name(how, bytes)),
                 bytes,
-                on_tmpfs: how == How::Tmpfs,
                 write,
             };
             let time = |answer| match answer {
@@ -92,12 +103,12 @@ pub fn measure(pair: &mut [Process; 2], tmpfs: &str, turns: usize) -> Outcome<Ve
         let is_auto = |at: &usize| How::ALL[*at] == How::Auto;
         for turn in 0..turns + WARM {
             for at in (0..How::ALL.len()).filter(|at| !is_auto(at)) {
-                take(pair, at, turn)?;
+                take(&mut pair, at, turn)?;
             }
         }
         for at in (0..How::ALL.len()).filter(is_auto) {
             for turn in 0..turns {
-                take(pair, at, turn)?;
+                take(&mut pair, at, turn)?;
             }
         }
         for (how, (writes, reads)) in How::ALL.into_iter().zip(writes.into_iter().zip(reads)) {
@@ -114,6 +125,9 @@ pub fn measure(pair: &mut [Process; 2], tmpfs: &str, turns: usize) -> Outcome<Ve
                 read_99,
             });
         }
+    }
+    for program in pair {
+        program.end()?;
     }
     Ok(all)
 }

@@ -168,7 +168,7 @@ impl output::Report for Report {
         };
         writeln!(
             text,
-            "\nWrites by turns without a pause, and what the other reads of each; microseconds, of {} turns, which \
+            "\nTwo unmodified programs without a group: writes by turns without a pause, and what the other reads of each; microseconds, of {} turns, which \
              take turns with those of the others, but for what is found: those come in a row, from the first.\n\n\
              | bytes | how | write | 99 of 100 within | longest | read | 99 of 100 within |\n\
              | ---: | --- | ---: | ---: | ---: | ---: | ---: |",

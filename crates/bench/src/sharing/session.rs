@@ -48,11 +48,10 @@ pub enum Order {
         bytes: usize,
         how: How,
     },
-    /// So many bytes from its beginning on, written or read.
+    /// Of a program: so many bytes from a file's beginning on, written or read.
     Turn {
         path: String,
         bytes: usize,
-        on_tmpfs: bool,
         write: bool,
     },
     /// From `begin` to `end`: 4 KiB to one of so many pages; or, with 0 pages, a file made in the
@@ -87,9 +86,10 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn start(bench: &Bench, name: &'static str) -> Outcome<Process> {
+    /// One with a session of its own, or, with the preload library, a program that knows of none.
+    pub fn start(bench: &Bench, name: &'static str, library: Option<&Path>) -> Outcome<Process> {
         let mut child = bench
-            .worker(None)?
+            .worker(library)?
             .args(["--task", "sharing"])
             .stdin(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -164,16 +164,41 @@ pub fn main(pool: &Path) -> Outcome<()> {
         places: HashMap::new(),
         left: HashMap::new(),
     };
+    follow_all(|order| session.follow(order))?;
+    let disconnected = session.calls.file_system.disconnect();
+    disconnected.map_err(|errno| format!("ending the session: {errno}"))
+}
+
+/// The process as a program under the preload library, without a group: all that it does are libc's calls.
+pub fn program() -> Outcome<()> {
+    follow_all(|order| match order {
+        Order::Turn { path, bytes, write } => {
+            let failed = |error: std::io::Error| format!("{path}: {error}");
+            let mut data = vec![7; *bytes];
+            let mut options = std::fs::OpenOptions::new();
+            let file = options.read(true).write(true).open(path).map_err(failed)?;
+            let begin = now();
+            match write {
+                true => file.write_all_at(&data, 0),
+                false => file.read_exact_at(&mut data, 0),
+            }
+            .map_err(failed)?;
+            Ok(Answer::Timed { begin, end: now() })
+        }
+        other => Err(format!("{other:?} is a session's")),
+    })
+}
+
+fn follow_all(mut follow: impl FnMut(&Order) -> Outcome<Answer>) -> Outcome<()> {
     let mut output = std::io::stdout();
     for line in std::io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let order = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-        let answer = session.follow(&order).unwrap_or_else(Answer::Failed);
+        let answer = follow(&order).unwrap_or_else(Answer::Failed);
         let answer = serde_json::to_string(&answer).map_err(|error| error.to_string())?;
         writeln!(output, "{answer}").map_err(|error| error.to_string())?;
     }
-    let disconnected = session.calls.file_system.disconnect();
-    disconnected.map_err(|errno| format!("ending the session: {errno}"))
+    Ok(())
 }
 
 struct Session {
@@ -290,33 +315,7 @@ impl Session {
                 self.mediate(path, mediation)?;
                 Ok(Answer::Done)
             }
-            Order::Turn {
-                path,
-                bytes,
-                on_tmpfs,
-                write,
-            } => {
-                let mut data = vec![7; *bytes];
-                let failed = |error: std::io::Error| format!("{path}: {error}");
-                if *on_tmpfs {
-                    let mut options = std::fs::OpenOptions::new();
-                    let file = options.read(true).write(true).open(path).map_err(failed)?;
-                    let begin = now();
-                    match write {
-                        true => file.write_all_at(&data, 0),
-                        false => file.read_exact_at(&mut data, 0),
-                    }
-                    .map_err(failed)?;
-                    return Ok(Answer::Timed { begin, end: now() });
-                }
-                let file = self.file(path)?;
-                let begin = now();
-                match write {
-                    true => self.calls.write(file, &data, 0)?,
-                    false => self.calls.read(file, &mut data, 0)?,
-                }
-                Ok(Answer::Timed { begin, end: now() })
-            }
+            Order::Turn { .. } => Err("a turn is a program's".to_owned()),
             Order::Remove { path } => {
                 self.calls.unlink(&self.calls.path(path))?;
                 Ok(Answer::Done)
