@@ -11,6 +11,7 @@ use crate::attributes::credentials::Credentials;
 use crate::data::{Data, Written};
 use crate::interface::{Errno, Failure};
 use crate::mappings::placing::Placing;
+use crate::mappings::up_to_date::UpToDate;
 use crate::mappings::{Mapping, table as mappings};
 use crate::names::listing::scratch::Scratch;
 use crate::names::{Context, Resolution};
@@ -40,6 +41,7 @@ pub struct Engine {
     pub resolution: Resolution,
     pub at_hand: AtHand,
     pub listing: Scratch,
+    pub up_to_date: UpToDate,
 }
 
 impl Engine {
@@ -58,6 +60,7 @@ impl Engine {
         let mapping = Mapping {
             changing: kit,
             state: self.state,
+            up_to_date: &self.up_to_date,
         };
         let attributing = Attributing {
             mapping,
@@ -127,7 +130,9 @@ impl Engine {
         if self.session.is_of_group()
             && mappings::any()
             && !self.session.thread()?.slot().is_pinned()
-            && mappings::take_moved(self.state.maps_moved.load(Ordering::Acquire))
+            && self
+                .up_to_date
+                .take_moved(self.state.maps_moved.load(Ordering::Acquire))
         {
             self.catch_up_with_maps();
         }
@@ -138,12 +143,12 @@ impl Engine {
     /// returns, as they would follow its size.
     #[inline(always)]
     fn complete_maps(&self) {
-        if mappings::are_lacking()
+        if self.up_to_date.are_lacking()
             && self
                 .session
                 .thread()
                 .is_ok_and(|thread| !thread.slot().is_pinned())
-            && mappings::take_lacking()
+            && self.up_to_date.take_lacking()
         {
             self.catch_up_with_maps();
         }
@@ -173,6 +178,7 @@ impl Dependents for Engine {
         let placing = Placing {
             viewing,
             state: self.state,
+            up_to_date: &self.up_to_date,
         };
         placing.remap(inode, 0, u64::MAX);
     }

@@ -21,6 +21,7 @@ use crate::data::write::Position;
 use crate::descriptions::{Externals, Opened};
 use crate::engine::Engine;
 use crate::interface::*;
+use crate::mappings::up_to_date::UpToDate;
 use crate::names::changes::Renamed;
 use crate::names::listing;
 use crate::names::paths::cache::PathCache;
@@ -222,6 +223,7 @@ impl FileSystem {
                 resolution: Resolution { protected, paths },
                 at_hand: AtHand::of_state(session.region(), state),
                 listing: listing::scratch::Scratch::default(),
+                up_to_date: UpToDate::default(),
             },
             process,
             externals: Externals::default(),

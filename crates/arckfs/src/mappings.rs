@@ -34,6 +34,7 @@ pub mod places;
 pub mod placing;
 pub mod stored;
 pub mod table;
+pub mod up_to_date;
 
 use counts::MapCounts;
 use map::address_of;
@@ -41,11 +42,13 @@ pub use map::{Listing, Map, PAGE, READ, WRITE};
 use places::Places;
 use placing::Placing;
 pub use table::*;
+use up_to_date::UpToDate;
 
 /// An attempt, as what knows which maps show an inode.
 pub struct Mapping<'a> {
     pub changing: &'a Changing<'a>,
     pub state: &'static AuxiliaryState,
+    pub up_to_date: &'a UpToDate,
 }
 
 impl<'a> Deref for Mapping<'a> {
@@ -67,6 +70,7 @@ impl<'a> Mapping<'a> {
         Placing {
             viewing: self,
             state: self.state,
+            up_to_date: self.up_to_date,
         }
     }
 

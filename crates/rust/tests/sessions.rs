@@ -321,6 +321,32 @@ fn maps_of_two_pools_have_nothing_to_do_with_each_other() {
     assert_eq!(byte, [b'a']);
 }
 
+/// What a member of one group has made its maps follow is no word about those of another group.
+#[test]
+fn maps_of_two_groups_follow_what_members_of_their_own_change() {
+    let pools = [served(), served()];
+    let opened = [0, 1].map(|at| {
+        let pool = pools[at].1.clone().group("g");
+        let (files, other) = (pool.files().expect("one"), pool.files().expect("another"));
+        files.write("f", [b'a'; 4096]).expect("written");
+        let file = files.open("f").expect("opened");
+        let map = file.map(0, 4096, MapAccess::Read).expect("mapped");
+        (files, other, map)
+    });
+    // They count what they change, and do the same in turn.
+    for round in b'b'..b'z' {
+        for (_, other, _) in &opened {
+            other.write("f", [round; 4096]).expect("written");
+        }
+        for (at, (files, _, map)) in opened.iter().enumerate() {
+            assert_eq!(files.metadata("f").expect("told").len(), 4096);
+            let mut bytes = [0; 10];
+            map.read_at(&mut bytes, 4000).expect("read");
+            assert_eq!(bytes, [round; 10], "pool {at}");
+        }
+    }
+}
+
 /// A child's own exit says what it found.
 #[test]
 fn a_forked_child_has_a_session_of_its_own() {

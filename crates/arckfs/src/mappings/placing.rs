@@ -4,6 +4,7 @@ use super::counts::MapCounts;
 use super::map::{Map, PAGE};
 use super::places as placed;
 use super::table::{Locked, lock};
+use super::up_to_date::UpToDate;
 use crate::interface::Errno;
 use crate::state::AuxiliaryState;
 use arck_libfs_kit::engine::{Attempt, Need, Stop};
@@ -19,6 +20,7 @@ use std::sync::atomic::Ordering;
 pub struct Placing<'v, 'a> {
     pub viewing: &'v Viewing<'a>,
     pub state: &'static AuxiliaryState,
+    pub up_to_date: &'v UpToDate,
 }
 
 impl Placing<'_, '_> {
@@ -31,7 +33,7 @@ impl Placing<'_, '_> {
             self.state.maps_moved.fetch_add(1, Ordering::AcqRel);
         }
         if self.remap_here(&mut table, inode, first..end).is_some() {
-            table.lacks_pages();
+            self.up_to_date.lacks_pages();
         }
     }
 

@@ -23,10 +23,6 @@ struct Table {
     locked: AtomicBool,
     count: AtomicUsize,
     forked: AtomicBool,
-    /// The value of the group's `maps_moved` at which all maps were right.
-    seen: AtomicU64,
-    /// See [`take_lacking`].
-    lacks_pages: AtomicBool,
     maps: UnsafeCell<Vec<Map>>,
     /// What the process has added to the counts of inodes: session, inode, with a writable map.
     counted: UnsafeCell<Vec<(usize, InodeNumber, bool)>>,
@@ -39,31 +35,9 @@ static TABLE: Table = Table {
     locked: AtomicBool::new(false),
     count: AtomicUsize::new(0),
     forked: AtomicBool::new(false),
-    seen: AtomicU64::new(0),
-    lacks_pages: AtomicBool::new(false),
     maps: UnsafeCell::new(Vec::new()),
     counted: UnsafeCell::new(Vec::new()),
 };
-
-/// Whether there are maps that others of the group may have made wrong since they were right last;
-/// then they are to be brought up to date, from now on with what is changed after `moved`.
-#[inline]
-pub fn take_moved(moved: u64) -> bool {
-    any() && TABLE.seen.swap(moved, Ordering::AcqRel) != moved
-}
-
-/// Whether maps lack pages that another session's writing has brought, since this was asked last: the controller
-/// is to be asked for them.
-#[cold]
-pub fn take_lacking() -> bool {
-    TABLE.lacks_pages.swap(false, Ordering::AcqRel)
-}
-
-/// Whether [`take_lacking`] would say so.
-#[inline(always)]
-pub fn are_lacking() -> bool {
-    TABLE.lacks_pages.load(Ordering::Relaxed)
-}
 
 /// Whether there are live maps at all: whoever hands memory calls on asks this first.
 #[inline(always)]
@@ -106,7 +80,6 @@ pub fn leave() {
     }
     TABLE.count.store(0, Ordering::Relaxed);
     TABLE.forked.store(false, Ordering::Relaxed);
-    TABLE.lacks_pages.store(false, Ordering::Relaxed);
     TABLE.locked.store(false, Ordering::Release);
 }
 
@@ -148,10 +121,6 @@ impl Drop for Locked {
 }
 
 impl Locked {
-    /// For [`take_lacking`].
-    pub fn lacks_pages(&self) {
-        TABLE.lacks_pages.store(true, Ordering::Release);
-    }
     /// Cuts maps so that each lies inside `range` or outside; gives the places of those inside.
     pub fn cut(&mut self, range: &Range<usize>) -> Range<usize> {
         for edge in [range.start, range.end] {
