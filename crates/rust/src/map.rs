@@ -126,9 +126,15 @@ impl Map {
 
     /// Where it lies. The bytes are those of the file, which other threads and processes may change at any moment: who loads
     /// and stores them does so by atomics or volatile accesses, and makes no reference of them. Behind the file's end each is SIGBUS;
-    /// a store into a map that may only be read is SIGSEGV. Not to be used when the map is dropped.
+    /// a store into a map that may only be read is SIGSEGV. Not to be used when the map is dropped; in a forked child, where it is the
+    /// same memory, not when the parent has dropped it.
     pub fn as_ptr(&self) -> *mut u8 {
         self.address.as_ptr()
+    }
+
+    /// That it is this process's. A forked child has the memory, and is not told when its pages become another file's.
+    fn usable(&self) -> io::Result<()> {
+        self.session.run_in(self.of, |_| Ok(()))
     }
 
     fn copy(
@@ -147,6 +153,7 @@ impl Map {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        self.usable()?;
         // SAFETY: mapped as long as this is; reached guarded here, and by who has promised to.
         let bytes = unsafe { SharedBytes::from_raw(self.address, self.length) };
         if copy(bytes).is_ok() {
@@ -154,10 +161,9 @@ impl Map {
         }
         // What other processes of the group have made longer meanwhile.
         let address = self.address.as_ptr() as usize + offset;
-        let caught_up = self.session.run_in(self.of, |file_system| {
+        self.session.run_in(self.of, |file_system| {
             file_system.catch_up_with_maps(address)
-        });
-        caught_up?;
+        })?;
         copy(bytes).map_err(|_| {
             let text = "the file has been cut: it ends before this place of the map";
             told(Errno::IO, text)
@@ -167,8 +173,8 @@ impl Map {
     /// Copies bytes from an offset of the map on.
     ///
     /// # Errors
-    /// `InvalidInput`: the range does not lie in the map. EIO: the file was cut, and has no page there any more; some bytes may have been
-    /// copied.
+    /// `InvalidInput`: the range does not lie in the map. ESTALE in a forked child. EIO: the file was cut, and has no page there any
+    /// more; some bytes may have been copied.
     pub fn read_at(&self, buffer: &mut [u8], offset: usize) -> io::Result<()> {
         self.copy(offset, buffer.len(), |bytes| {
             bytes.try_copy_to(offset, buffer)
@@ -191,8 +197,9 @@ impl Map {
     /// What was stored into the map is durable when this returns. Blocks in pools on a file system of blocks.
     ///
     /// # Errors
-    /// EIO.
+    /// EIO; ESTALE in a forked child.
     pub fn flush(&self) -> io::Result<()> {
+        self.usable()?;
         if self.access != MapAccess::Write {
             return Ok(());
         }

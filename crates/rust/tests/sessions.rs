@@ -371,6 +371,8 @@ fn a_forked_child_has_a_session_of_its_own() {
         let found = [
             (&file).read(&mut bytes).is_err_and(is_stale),
             map.flush().is_err_and(is_stale),
+            map.read_at(&mut bytes, 0).is_err_and(is_stale),
+            map.write_at(b"child", 0).is_err_and(is_stale),
             file.map(0, 1, MapAccess::Read).is_err_and(is_stale),
             files.read("f").is_ok_and(|all| all == [b'p'; 4096]),
             files.write("child", "own").is_ok(),
@@ -406,6 +408,9 @@ fn a_forked_child_has_a_session_of_its_own() {
         Some(&b"child"[..])
     );
     assert_eq!(log.end().expect("told"), 5);
+    let mut before = [0; 5];
+    map.read_at(&mut before, 0).expect("read");
+    assert_eq!(before, [b'p'; 5]);
     map.write_at(b"parent", 0).expect("stored");
     assert_eq!(files.read("f").expect("read")[..6], *b"parent");
 }
