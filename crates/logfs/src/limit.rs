@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //! * All who have a log use one limit: what stands there is never changed.
-//! * Where a log has a record that survives the machine, its limit does: in `paged` mode that is made durable before anything can
-//!   be appended. A directory that is folded has new files without their contents, so a machine that fails in between leaves a limit
-//!   of no bytes and nothing appended; who would make the log writes it then.
+//! * Where a log has a record that survives the machine, its limit does: in `paged` mode whoever has read it makes it durable before
+//!   he can append, since who has made it may not have come so far. A directory that is folded has new files without their
+//!   contents, so a machine that fails in between leaves a limit of no bytes and nothing appended; who would make the log writes it then.
 
 use crate::append::make_durable;
 use crate::error::{Error, TURNS};
@@ -36,7 +36,10 @@ impl InDirectory<'_> {
     pub fn limit(&self, make: Option<u64>) -> Result<u64, Error> {
         for _ in 0..TURNS {
             match (self.said()?, make) {
-                (Said::Limit(limit), _) => return Ok(limit),
+                (Said::Limit(limit), _) => {
+                    self.make_limit_durable()?;
+                    return Ok(limit);
+                }
                 (Said::Nothing, None) => return Err(Errno::NOENT.into()),
                 (Said::Nothing, Some(limit)) => {
                     // Where somebody has taken the limit away, the last section stays the last. The first one is made
@@ -46,12 +49,8 @@ impl InDirectory<'_> {
                         return Err(Error::Malformed(text.to_owned()));
                     }
                     self.make(&name_of(0), Some(&limit.to_string()))?;
-                    self.make_limit_durable()?;
                 }
-                (Said::Empty, Some(limit)) if self.is_untouched()? => {
-                    self.finish(limit)?;
-                    self.make_limit_durable()?;
-                }
+                (Said::Empty, Some(limit)) if self.is_untouched()? => self.finish(limit)?,
                 (Said::Empty, _) => return Err(nonsense("nothing")),
                 (Said::Nonsense(text), _) => return Err(nonsense(&text)),
             }

@@ -10,7 +10,7 @@ use arck_libfs_kit::Session;
 use arck_logfs::Log;
 use arck_protocol::Request;
 use arck_testkit::under_test::LIBFSES;
-use arck_testkit::{DurabilityMode, Random, TestPool};
+use arck_testkit::{DurabilityMode, Random, Shorthand, TestPool};
 use arckfs::{At, Errno};
 use std::path::Path;
 use std::time::Duration;
@@ -153,6 +153,28 @@ fn what_was_appended_survives_the_machine_in_a_paged_pool() {
         assert_eq!(log.section().expect("its limit"), 77);
         assert!(read(&log, 0) == record.map_or(&b""[..], |record| &record[..]));
     }
+}
+
+/// Who has made a log may not have come so far as to make its limit durable when another member of its session appends.
+#[test]
+fn a_limit_survives_the_machine_before_a_record_does() {
+    let mut pool = TestPool::counting_as(DurabilityMode::Paged, 64 << 20);
+    let files = pool.session();
+    let made = files.make_directory(At::Root, b"log", 0o755);
+    made.expect("a directory");
+    for (name, content) in [(".limit", "77"), ("00000000000000000000", "")] {
+        let path = format!("log/{name}");
+        files.put(&path, content.as_bytes()).expect("a file");
+    }
+    let log = Log::within(files.session(), "log", SECTION).expect("a log");
+    assert_eq!(log.append(b"record").expect("append"), 0);
+    pool.kill();
+    std::mem::forget((log, files));
+    pool.boot_again();
+    pool.serve();
+    let log = Log::open(arck_logfs::Options::new(pool.path()), "log").expect("a log");
+    assert_eq!(log.section().expect("its limit"), 77);
+    assert!(read(&log, 0) == b"record");
 }
 
 /// What of a section's branch is damaged, and how.
