@@ -4,6 +4,7 @@
 //! * To look one up takes no lock and writes nothing. What was read of a place counts if it is in the same life
 //!   afterwards; a place that is used again is in another one.
 //! * Places are filled and emptied under one lock. A place in an odd life is open.
+//! * A place has had its last life when handles have no more bits for the next one: so no handle is ever that of another file.
 //! * What is used while another thread closes it is safe by ArckFS: its own handle is none then (EBADF), and never
 //!   another file's.
 
@@ -20,6 +21,8 @@ const MOST: usize = 4096;
 /// Bits of a place's number in a handle, and of its life.
 const PLACE_BITS: u32 = 22;
 const LIFE_BITS: u32 = 38;
+/// Lives of a place. That many files one after the other take a program hours of nothing else.
+const LIVES: u64 = 1 << LIFE_BITS;
 
 /// What a handle means.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +74,16 @@ static FREE: Mutex<Free> = Mutex::new(Free {
     made: 0,
 });
 
+impl Free {
+    /// Ends a life of a place, which can be used again if there is another one.
+    fn end(&mut self, number: u32, place: &Place, life: u64) {
+        place.life.store(life + 1, Ordering::Release);
+        if life + 2 < LIVES {
+            self.places.push(number);
+        }
+    }
+}
+
 /// Its lock, which whoever forks has meanwhile.
 pub fn lock() -> MutexGuard<'static, Free> {
     // What it protects is changed by steps that do not fail.
@@ -86,7 +99,7 @@ fn place(number: u32) -> Option<&'static Place> {
 
 /// A place with its life, as the lower bits of a handle.
 fn key_of(number: u32, life: u64) -> u64 {
-    (life % (1 << LIFE_BITS)) << PLACE_BITS | u64::from(number)
+    life << PLACE_BITS | u64::from(number)
 }
 
 /// Notes one that has been opened; gives its key. ENFILE.
@@ -148,8 +161,7 @@ pub fn take(key: u64) -> Result<OpenFile, Trouble> {
     let mut free = lock();
     let file = get(key)?;
     let (number, place, life) = found(key).ok_or_else(Trouble::no_handle)?;
-    place.life.store(life + 1, Ordering::Release);
-    free.places.push(number);
+    free.end(number, place, life);
     Ok(file)
 }
 
@@ -160,8 +172,53 @@ pub fn forget_all_of(root: u32) {
         let Some(place) = place(number) else { continue };
         let life = place.life.load(Ordering::Relaxed);
         if life % 2 == 1 && place.root.load(Ordering::Relaxed) == root {
-            place.life.store(life + 1, Ordering::Release);
-            free.places.push(number);
+            free.end(number, place, life);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(handle: u64) -> u64 {
+        add(OpenFile {
+            root: 0,
+            handle: Handle(NonZeroU64::new(handle).unwrap()),
+            session: 0,
+        })
+        .unwrap()
+    }
+
+    fn number(key: u64) -> u32 {
+        (key % (1 << PLACE_BITS)) as u32
+    }
+
+    #[test]
+    fn no_handle_is_ever_that_of_another_file() {
+        let first = opened(1);
+        take(first).unwrap();
+        let again = opened(2);
+        assert_eq!(number(again), number(first), "the place is used again");
+        assert!(get(first).is_err() && get(again).unwrap().handle.0.get() == 2);
+        take(again).unwrap();
+
+        // As if it had been opened and closed so often that one life is left.
+        place(number(first))
+            .unwrap()
+            .life
+            .store(LIVES - 2, Ordering::Relaxed);
+        let last = opened(3);
+        assert_eq!(number(last), number(first));
+        assert_eq!(
+            last >> (PLACE_BITS + LIFE_BITS),
+            0,
+            "all of it is in the handle"
+        );
+        assert_eq!(get(last).unwrap().handle.0.get(), 3);
+        take(last).unwrap();
+        let others: Vec<u64> = (0..2 * TOGETHER as u64).map(|_| opened(4)).collect();
+        assert!(others.iter().all(|&other| number(other) != number(first)));
+        assert!([first, again, last].iter().all(|&key| get(key).is_err()));
     }
 }
