@@ -100,9 +100,10 @@ arck_handle arck_connect(const char *pool, const struct arck_options *options);
 //
 // With a connection, a store or a log all that was opened in it is closed. Its session ends then,
 // and all that was done is folded when this returns. What other threads are doing there is done
-// before. The handle is none afterwards, whatever this says. Blocks for a connection, a store or a
-// log. EBADF: it is no handle, or closed already. Another error (EIO, ENOSPC): not all was folded.
-// In a forked child it does not touch what is its parent's.
+// before. The handle is none afterwards, whatever this says but EDEADLK. Blocks for a connection, a
+// store or a log. EBADF: it is no handle, or closed already. EDEADLK: a handler of signals has
+// interrupted a call. Another error (EIO, ENOSPC): not all was folded. In a forked child it does
+// not touch what is its parent's.
 int arck_close(arck_handle handle);
 
 // What the last call that failed in this thread says, in one line for people: never NULL, and there

@@ -6,22 +6,38 @@
 //! # Invariants
 //! * Whoever forks has the locks of [`open_files`] and of [`parts`] meanwhile: in the child nobody else
 //!   has them, and what they protect is whole.
+//! * A handler of signals that forks where it has interrupted a call takes no lock: it may be its own thread's. Arck is of no
+//!   use in that child.
 //! * Nothing is done here that is not done for the parent's good: it notices nothing.
 
-use crate::{inside, open_files, parts};
+use crate::inside::{self, Inside};
+use crate::{open_files, parts};
 use std::cell::RefCell;
 use std::sync::{MutexGuard, Once};
 
 thread_local! {
     /// What the thread that forks has locked.
-    static LOCKED: RefCell<Option<(MutexGuard<'static, open_files::Free>, MutexGuard<'static, parts::Parts>)>> =
-        const { RefCell::new(None) };
+    static LOCKED: RefCell<Option<Locked>> = const { RefCell::new(None) };
+}
+
+/// The locks, which are let go of before who holds them is outside.
+struct Locked {
+    _files: MutexGuard<'static, open_files::Free>,
+    _parts: MutexGuard<'static, parts::Parts>,
+    _inside: Inside,
 }
 
 extern "C" fn before() {
     let _ = LOCKED.try_with(|locked| {
         if let Ok(mut locked) = locked.try_borrow_mut() {
-            *locked = Some((open_files::lock(), parts::lock()));
+            let Ok(inside) = inside::enter(inside::NOTHING) else {
+                return;
+            };
+            *locked = Some(Locked {
+                _files: open_files::lock(),
+                _parts: parts::lock(),
+                _inside: inside,
+            });
         }
     });
 }

@@ -181,12 +181,12 @@ pub fn log(handle: i64) -> Result<(Inside, &'static Log, u32), Trouble> {
 
 /// A part, inside of what it was opened in. EBADF.
 pub fn part(handle: i64) -> Result<(Inside, Arc<Part>, &'static What), Trouble> {
-    let part = parts::get(key_of(handle, Kind::Part)?)?;
-    let (inside, what) = roots::get(part.root)?;
-    Ok((inside, part, what))
+    let key = key_of(handle, Kind::Part)?;
+    let (inside, what) = roots::get(parts::root_of(key))?;
+    Ok((inside, parts::get(key)?, what))
 }
 
-/// Makes the handle of a part one of nothing.
+/// Makes the handle of a part one of nothing; to be called inside.
 pub fn forget_part(handle: i64) -> Result<Arc<Part>, Trouble> {
     parts::take(key_of(handle, Kind::Part)?)
 }
@@ -202,8 +202,8 @@ pub fn close(handle: i64) -> Result<(), Trouble> {
             })
         }
         (Kind::File, key) => {
+            let (_inside, connection) = connection(open_files::get(key)?.root)?;
             let file = open_files::take(key)?;
-            let (_inside, connection) = connection(file.root)?;
             if file.expect_of(connection.last()).is_ok() {
                 connection.files()?.close(file.handle);
             }

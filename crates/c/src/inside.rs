@@ -8,13 +8,12 @@
 //! # Invariants
 //! * After [`wait_until_left`] nobody is inside of what was said to be closed before.
 //! * A thread is inside of one thing at a time. A handler of signals that interrupts it there comes into nothing:
-//!   Arck's locks may be held beneath it.
+//!   Arck's locks may be held beneath it. So whatever takes a lock is inside, if only of [`NOTHING`].
+//! * To come in takes no lock and waits for nobody, in whatever moment a thread was interrupted or the process forked.
 //! * In a forked child nobody is inside: see [`in_child`].
 
 use crate::trouble::Trouble;
-use arckfs::Errno;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 /// A thread's line: two cache lines, since processors fetch them in pairs.
@@ -23,7 +22,8 @@ struct Line {
     /// What it is inside of, plus one.
     of: AtomicU32,
     is_taken: AtomicBool,
-    next: OnceLock<&'static Line>,
+    /// Null at the end.
+    next: AtomicPtr<Line>,
 }
 
 impl Line {
@@ -31,7 +31,7 @@ impl Line {
         Line {
             of: AtomicU32::new(0),
             is_taken: AtomicBool::new(false),
-            next: OnceLock::new(),
+            next: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 }
@@ -39,8 +39,14 @@ impl Line {
 /// The first of all lines. None is ever freed.
 static FIRST: Line = Line::new();
 
+/// What a call is inside of that opens or ends a session, or goes through all that is open.
+pub const NOTHING: u32 = u32::MAX - 1;
+
 fn lines() -> impl Iterator<Item = &'static Line> {
-    std::iter::successors(Some(&FIRST), |line| line.next.get().copied())
+    std::iter::successors(Some(&FIRST), |line| {
+        // SAFETY: null, or a line that is never freed, and was whole before it came here.
+        unsafe { line.next.load(Ordering::Acquire).as_ref() }
+    })
 }
 
 /// A line that no thread has, which one has now.
@@ -51,12 +57,20 @@ fn take() -> &'static Line {
     }
     let new = Line::new();
     new.is_taken.store(true, Ordering::Relaxed);
-    let new: &'static Line = Box::leak(Box::new(new));
+    let new = Box::into_raw(Box::new(new));
     let mut last = &FIRST;
-    while last.next.set(new).is_err() {
-        last = last.next.get().copied().unwrap_or(last);
+    loop {
+        let null = std::ptr::null_mut();
+        let set = last
+            .next
+            .compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire);
+        match set {
+            // SAFETY: it is never freed.
+            Ok(_) => return unsafe { &*new },
+            // SAFETY: not null, and a line, as all that stand there.
+            Err(other) => last = unsafe { &*other },
+        }
     }
-    new
 }
 
 /// A thread's, to its end.
@@ -87,10 +101,7 @@ pub fn enter(what: u32) -> Result<Inside, Trouble> {
         Err(_) => (take(), true),
     };
     if line.of.load(Ordering::Relaxed) != 0 {
-        return Err(Trouble::said(
-            Errno::DEADLK,
-            "a handler of signals has interrupted a call of Arck's, and cannot make another one",
-        ));
+        return Err(Trouble::interrupted());
     }
     line.of.store(what + 1, Ordering::Relaxed);
     barrier::of_comer();

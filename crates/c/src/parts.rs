@@ -2,7 +2,7 @@
 //! batches, followers, records that were enqueued.
 //!
 //! # Invariants
-//! * A number is that of one part for ever.
+//! * A number is that of one part for ever, and says what it was opened in.
 //! * One thread uses a part at a time; another one that comes meanwhile is told so (EBUSY), and does not wait.
 //! * Whoever uses a part is inside of what it was opened in, and so it is there.
 
@@ -69,12 +69,20 @@ pub fn lock() -> MutexGuard<'static, Parts> {
     PARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Bits of a part's number in its key. Above them stands what it was opened in.
+const NUMBER_BITS: u32 = 44;
+
+/// What a part was opened in, by its key; of a key that is none, whatever it says.
+pub fn root_of(key: u64) -> u32 {
+    (key >> NUMBER_BITS) as u32
+}
+
 /// Notes one that has been opened; gives its key.
 pub fn add(root: u32, state: State) -> u64 {
     let state = Mutex::new(state);
     let part = Arc::new(Part { root, state });
     let mut parts = lock();
-    let key = parts.next;
+    let key = u64::from(root) << NUMBER_BITS | parts.next;
     parts.next += 1;
     parts.all.insert(key, part);
     key

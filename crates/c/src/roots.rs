@@ -129,6 +129,7 @@ pub fn is_closed(number: u32) -> bool {
 pub fn close(number: u32, before: impl FnOnce()) -> Result<(), Trouble> {
     let root = ROOTS.get(number as usize).and_then(OnceLock::get);
     let root = root.ok_or_else(Trouble::no_handle)?;
+    let _inside = inside::enter(inside::NOTHING)?;
     if root.is_closed.swap(true, Ordering::SeqCst) {
         return Err(Trouble::no_handle());
     }

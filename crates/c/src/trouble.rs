@@ -3,10 +3,11 @@
 //! Invariants:
 //! * No call ends by a panic: that is EIO, and says so.
 //! * Lines are made when they are asked for, where what went wrong is all in the number.
+//! * To say that a call was interrupted takes and frees no memory: malloc may be what was.
 
 use crate::errno;
 use arckfs::{ConnectError, Errno, Failure};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,6 +22,7 @@ pub struct Trouble {
 enum Line {
     /// What the system calls the number.
     Usual,
+    Interrupted,
     Fixed(&'static str),
     Own(String),
 }
@@ -54,6 +56,13 @@ impl Trouble {
         )
     }
 
+    /// A call was to be made where one was interrupted.
+    #[cold]
+    pub fn interrupted() -> Trouble {
+        let (errno, line) = (Errno::DEADLK, Line::Interrupted);
+        Trouble { errno, line }
+    }
+
     /// What belongs to the process that this one was forked from.
     #[cold]
     pub fn of_parent() -> Trouble {
@@ -75,6 +84,7 @@ impl Trouble {
                 let end = text.find(" (os error").unwrap_or(text.len());
                 text[..end].to_owned()
             }
+            Line::Interrupted => INTERRUPTED.to_string_lossy().into_owned(),
             Line::Fixed(line) => (*line).to_owned(),
             Line::Own(line) => line.clone(),
         }
@@ -124,6 +134,9 @@ impl From<arck_logfs::Error> for Trouble {
     }
 }
 
+const INTERRUPTED: &CStr =
+    c"a handler of signals has interrupted a call of Arck's, and cannot make another one";
+
 /// What the last call that failed said in this thread, and room for its text.
 struct Last {
     trouble: Option<Trouble>,
@@ -134,11 +147,18 @@ thread_local! {
     static LAST: RefCell<Last> = const {
         RefCell::new(Last { trouble: None, text: None })
     };
+    /// The last call that failed had interrupted another one.
+    static HAD_INTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
 #[cold]
 fn note(trouble: Trouble) {
     errno::set(trouble.errno);
+    let has_interrupted = matches!(trouble.line, Line::Interrupted);
+    HAD_INTERRUPTED.set(has_interrupted);
+    if has_interrupted {
+        return;
+    }
     // A thread that is ending has no room for it any more.
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {
@@ -150,6 +170,9 @@ fn note(trouble: Trouble) {
 /// The last line of this thread, which stays until this is asked again.
 pub fn last_line() -> *const c_char {
     const NOTHING: &CStr = c"nothing has failed in this thread";
+    if HAD_INTERRUPTED.get() {
+        return INTERRUPTED.as_ptr();
+    }
     let told = LAST.try_with(|last| {
         let mut last = last.try_borrow_mut().ok()?;
         let mut text = last.trouble.as_ref()?.text();

@@ -52,7 +52,7 @@ static void gives(const char *file, int line, const char *call, long long wanted
     failed(file, line, call, more);
 }
 
-static void fails(const char *file, int line, const char *call, int wanted, long long given)
+static inline void fails(const char *file, int line, const char *call, int wanted, long long given)
 {
     char more[512];
     int number = errno;
@@ -62,14 +62,6 @@ static void fails(const char *file, int line, const char *call, int wanted, long
     failed(file, line, call, more);
 }
 
-// A connection, for a test that needs nothing of it to fail.
-static inline arck_handle connected(void)
-{
-    arck_handle pool = arck_connect(NULL, NULL);
-    CHECK(pool > 0);
-    return pool;
-}
-
 // Options that say nothing yet.
 static inline struct arck_options usual(void)
 {
@@ -77,6 +69,16 @@ static inline struct arck_options usual(void)
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     return options;
+}
+
+// A connection, for a test that needs nothing of it to fail: of the group $ARCK_TEST_GROUP, if there is one.
+static inline arck_handle connected(void)
+{
+    struct arck_options options = usual();
+    options.group = getenv("ARCK_TEST_GROUP");
+    arck_handle pool = arck_connect(NULL, &options);
+    CHECK(pool > 0);
+    return pool;
 }
 
 static inline bool says(const char *part)

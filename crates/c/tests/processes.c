@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/time.h>
 
 enum { THREADS = 8, TURNS = 4000 };
 
@@ -164,79 +163,6 @@ static void handles_that_come_and_go(void)
     file = -1;
     with_threads(open_and_close);
     GIVES(0, arck_close(file));
-    GIVES(0, arck_close(pool));
-}
-
-// ---- signals
-
-static volatile sig_atomic_t handled;
-
-static void on_signal(int number)
-{
-    (void)number;
-    handled++;
-}
-
-static void signals_end_nothing(void)
-{
-    struct sigaction action;
-    struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
-    struct arck_options make = usual();
-    char room[4096] = "";
-    make.flags = ARCK_MAKE;
-    memset(&action, 0, sizeof action);
-    // Without SA_RESTART.
-    action.sa_handler = on_signal;
-    sigaction(SIGPROF, &action, NULL);
-    setitimer(ITIMER_PROF, &often, NULL);
-    for (int i = 0; i < 20 || handled < 50; i++) {
-        arck_handle here = connected();
-        arck_handle log = arck_log_open(NULL, "signals", &make);
-        arck_handle opened = arck_openat(here, "signals-file", O_CREAT | O_RDWR, 0644);
-        GIVES(sizeof room, arck_write(opened, room, sizeof room));
-        GIVES(0, arck_fsync(opened));
-        for (int j = 0; j < 200; j++)
-            GIVES(0, arck_log_append(log, room, sizeof room, NULL));
-        arck_handle follower = arck_log_follow(log, 0);
-        GIVES(sizeof room, arck_follower_next(follower, room, sizeof room, 10, NULL));
-        GIVES(0, arck_close(log));
-        GIVES(0, arck_close(here));
-    }
-    setitimer(ITIMER_PROF, &never, NULL);
-}
-
-static int inside_errno;
-static long inside_count;
-
-static void call_inside(int number)
-{
-    struct stat status;
-    (void)number;
-    int before = errno;
-    if (arck_fstat(pool, &status) != 0) {
-        inside_errno = errno;
-        inside_count++;
-    }
-    errno = before;
-}
-
-static void handlers_come_into_nothing(void)
-{
-    struct sigaction action;
-    struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
-    char room[4096];
-    pool = connected();
-    file = arck_openat(pool, "handlers", O_CREAT | O_RDWR, 0644);
-    GIVES(sizeof room, arck_write(file, room, sizeof room));
-    memset(&action, 0, sizeof action);
-    action.sa_handler = call_inside;
-    sigaction(SIGPROF, &action, NULL);
-    setitimer(ITIMER_PROF, &often, NULL);
-    for (int i = 0; i < 3000000 && inside_count < 20; i++)
-        GIVES(sizeof room, arck_pread(file, room, sizeof room, 0));
-    setitimer(ITIMER_PROF, &never, NULL);
-    CHECK(inside_count > 0);
-    GIVES(EDEADLK, inside_errno);
     GIVES(0, arck_close(pool));
 }
 
@@ -495,8 +421,6 @@ static const struct test tests[] = {
     {"threads_on_one_handle", threads_on_one_handle},
     {"closing_while_used", closing_while_used},
     {"handles_that_come_and_go", handles_that_come_and_go},
-    {"signals_end_nothing", signals_end_nothing},
-    {"handlers_come_into_nothing", handlers_come_into_nothing},
     {"forking", forking},
     {"forking_while_threads_are_inside", forking_while_threads_are_inside},
     {"ending_with_open_handles", ending_with_open_handles},

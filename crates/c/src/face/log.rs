@@ -4,6 +4,7 @@ use crate::boundary::{Bytes, HandleRoom, PositionRoom, Room, Text, Vectors, Wish
 use crate::face::store::from_root;
 use crate::forks;
 use crate::handles::{self, arck_handle};
+use crate::inside;
 use crate::options::{For, Wish};
 use crate::parts::State;
 use crate::roots::What;
@@ -29,6 +30,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[unsafe(no_mangle)]
 pub extern "C" fn arck_log_open(pool: Text, directory: Text, options: Wishes) -> arck_handle {
     answer(|| {
+        let _inside = inside::enter(inside::NOTHING)?;
         let directory = from_root(directory)?;
         let wish = Wish::of(pool, options, For::Log)?;
         forks::watch();
@@ -86,8 +88,8 @@ pub extern "C" fn arck_log_appendv(
     position: PositionRoom,
 ) -> c_int {
     answer(|| {
-        let records: Vec<&[u8]> = records.full(count)?.collect();
         let (_inside, log, _) = handles::log(log)?;
+        let records: Vec<&[u8]> = records.full(count)?.collect();
         tell(&position, log.append_all(&records)?)
     })
 }
@@ -213,19 +215,22 @@ pub extern "C" fn arck_follower_next(
         };
         let wait = wait.map(Duration::from_millis);
         let began = Instant::now();
+        let (mut inside, part, _) = handles::part(follower)?;
+        // To the end of the call: who comes meanwhile is told so, and not who waits.
+        let mut state = part.use_alone()?;
+        let State::Follower(following) = &mut *state else {
+            return Err(Trouble::no_handle());
+        };
         loop {
-            // Each time anew, so that who closes it or the log gets to.
-            let (_inside, part, _) = handles::part(follower)?;
-            let mut state = part.use_alone()?;
-            let State::Follower(follower) = &mut *state else {
-                return Err(Trouble::no_handle());
-            };
             let left = wait.map(|wait| wait.saturating_sub(began.elapsed()));
-            let read = follower.next(buffer, left.map_or(LOOK, |left| left.min(LOOK)))?;
+            let read = following.next(buffer, left.map_or(LOOK, |left| left.min(LOOK)))?;
             if read != 0 || left.is_some_and(|left| left <= LOOK) {
-                tell(&position, follower.position())?;
+                tell(&position, following.position())?;
                 return Ok(read.cast_signed());
             }
+            // Outside for a moment, so that who closes it or the log gets to.
+            drop(inside);
+            inside = handles::part(follower)?.0;
         }
     })
 }

@@ -3,6 +3,7 @@
 use crate::boundary::{Text, Wishes};
 use crate::forks;
 use crate::handles::{self, arck_handle};
+use crate::inside;
 use crate::options::{For, Wish};
 use crate::roots::{Connection, UMASK_OF_PROCESS, What};
 use crate::trouble::{Trouble, answer, last_line};
@@ -30,6 +31,7 @@ const NOBODY: i32 = libc::ECONNREFUSED;
 #[unsafe(no_mangle)]
 pub extern "C" fn arck_connect(pool: Text, options: Wishes) -> arck_handle {
     answer(|| {
+        let _inside = inside::enter(inside::NOTHING)?;
         let wish = Wish::of(pool, options, For::Connection)?;
         forks::watch();
         // Where `arck run` shows a pool: absolute symbolic links below that stay inside.
@@ -58,8 +60,8 @@ pub extern "C" fn arck_connect(pool: Text, options: Wishes) -> arck_handle {
 ///
 /// With a connection, a store or a log all that was opened in it is closed. Its session ends then, and all that was done
 /// is folded when this returns. What other threads are doing there is done before.
-/// The handle is none afterwards, whatever this says. Blocks for a connection, a store or a log. EBADF: it is no handle, or closed
-/// already. Another error (EIO, ENOSPC): not all was folded. In a forked child it does not touch what is its parent's.
+/// The handle is none afterwards, whatever this says but EDEADLK. Blocks for a connection, a store or a log. EBADF: it is no handle, or
+/// closed already. EDEADLK: a handler of signals has interrupted a call. Another error (EIO, ENOSPC): not all was folded. In a forked child it does not touch what is its parent's.
 #[unsafe(no_mangle)]
 pub extern "C" fn arck_close(handle: arck_handle) -> c_int {
     answer(|| handles::close(handle).map(|()| 0))

@@ -3,6 +3,7 @@
 use crate::boundary::{Bytes, Room, Text, Wishes};
 use crate::forks;
 use crate::handles::{self, arck_handle};
+use crate::inside;
 use crate::options::{For, Wish};
 use crate::parts::{Changes, State};
 use crate::roots::What;
@@ -43,6 +44,7 @@ pub fn from_root(directory: Text) -> Result<String, Trouble> {
 #[unsafe(no_mangle)]
 pub extern "C" fn arck_store_open(pool: Text, directory: Text, options: Wishes) -> arck_handle {
     answer(|| {
+        let _inside = inside::enter(inside::NOTHING)?;
         let directory = from_root(directory)?;
         let wish = Wish::of(pool, options, For::Store)?;
         forks::watch();
@@ -215,7 +217,7 @@ pub extern "C" fn arck_batch_remove(batch: arck_handle, key: Bytes, key_length: 
 #[unsafe(no_mangle)]
 pub extern "C" fn arck_batch_commit(batch: arck_handle) -> c_int {
     answer(|| {
-        let there = on_batch(batch, |changes, store| {
+        on_batch(batch, |changes, store| {
             let mut all = Batch::new();
             for (key, value) in changes.iter() {
                 match value {
@@ -223,9 +225,9 @@ pub extern "C" fn arck_batch_commit(batch: arck_handle) -> c_int {
                     None => all.delete(key),
                 };
             }
-            Ok(store.apply(&all)?)
-        })?;
-        handles::forget_part(batch)?;
-        Ok(c_int::try_from(there).unwrap_or(c_int::MAX))
+            let there = store.apply(&all)?;
+            handles::forget_part(batch)?;
+            Ok(c_int::try_from(there).unwrap_or(c_int::MAX))
+        })
     })
 }
