@@ -11,6 +11,7 @@
 //!   replaced by one of its own with the same bytes.
 //! * A page that was taken and not published goes back to the stock.
 
+use crate::sections::SectionFile;
 use arck_libfs_kit::Session;
 use arck_libfs_kit::delta::{
     self, Beginning, BegunBranch, Contents, Entries, Entry, FreshPages, Reached,
@@ -19,9 +20,9 @@ use arck_libfs_kit::engine::{Attempt, Context, Expected, Published};
 use arck_libfs_kit::format::{Durability, PAGE_SIZE, PagePtr, index};
 use arck_libfs_kit::memory::durable::{self as order, Durable, Flushed};
 use arck_libfs_kit::messages::{InodeList, Request};
+use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::times::now;
-use arck_libfs_kit::views::{File, flag};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -36,21 +37,23 @@ pub enum Appended {
     Full(u64),
 }
 
-/// Appends all these bytes to the section with this number and generation if it is shorter than `limit` bytes.
+/// Appends all these bytes to the section if it is shorter than `limit` bytes.
 /// ESTALE: it is no section any more.
 #[inline]
 pub fn append(
     context: &Context<'_>,
-    (number, generation): (u32, u32),
+    section: SectionFile,
     limit: u64,
     parts: &[&[u8]],
 ) -> Attempt<Appended> {
-    let file = File::of(context.view_to_change(number, generation)?)?;
+    let file = section.view_to_change(context)?;
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let _locked = context.lock_to_write(file.inode(), length as u64, u64::MAX);
     context.heed_exclusive(&file)?;
     let expected = context.begin_change(&file)?;
-    if file.has(flag::UNLINKED) {
+    // It may have been cut off before it was locked.
+    section.expect(context, &file)?;
+    if context.links(&file)? == 0 {
         return Err(Errno::STALE.into());
     }
     let size = file.size.load(Ordering::Relaxed);

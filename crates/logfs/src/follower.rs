@@ -160,7 +160,7 @@ impl Follower<'_> {
     fn look(&mut self, here: &Here, buffer: &mut [u8]) -> Result<usize, Error> {
         let begun = Instant::now();
         let session = here.members.session;
-        let header = self.section.and_then(|one| session.header(one.file.0));
+        let header = self.section.and_then(|one| session.header(one.file.number));
         let owner = header.map_or(0, |header| header.ownership().session());
         let asks = owner != 0 && owner != session.number();
         let read = match asks && buffer.len() < AHEAD {

@@ -83,7 +83,7 @@ use commits::{Commits, Left};
 use error::TURNS;
 use members::Members;
 use rustix::io::Errno;
-use sections::{InDirectory, Known, Section};
+use sections::{InDirectory, Known, Section, SectionFile};
 use state::{Bell, Bells};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -163,14 +163,20 @@ struct Current {
     begin: AtomicU64,
     /// Inode number, and generation in the high half.
     file: AtomicU64,
+    life: AtomicU64,
 }
 
 impl Current {
     fn of(section: Section) -> Current {
-        let (number, generation) = section.file;
+        let SectionFile {
+            number,
+            generation,
+            life,
+        } = section.file;
         Current {
             begin: AtomicU64::new(section.begin),
             file: AtomicU64::new(u64::from(number) | u64::from(generation) << 32),
+            life: AtomicU64::new(life),
         }
     }
 
@@ -179,7 +185,11 @@ impl Current {
         let file = self.file.load(Ordering::Relaxed);
         Section {
             begin: self.begin.load(Ordering::Relaxed),
-            file: (file as u32, (file >> 32) as u32),
+            file: SectionFile {
+                number: file as u32,
+                generation: (file >> 32) as u32,
+                life: self.life.load(Ordering::Relaxed),
+            },
         }
     }
 
@@ -187,6 +197,7 @@ impl Current {
         let next = Current::of(section);
         self.begin.store(next.begin.into_inner(), Ordering::Relaxed);
         self.file.store(next.file.into_inner(), Ordering::Relaxed);
+        self.life.store(next.life.into_inner(), Ordering::Relaxed);
     }
 }
 
@@ -241,7 +252,7 @@ fn open(
     let all = within.list()?;
     let last = match all.last() {
         Some(&last) => last,
-        None => within.find_or_make(0)?,
+        None => within.find_or_make(0, None)?,
     };
     let mut known = Known::default();
     known.replace(&all);
@@ -291,26 +302,31 @@ impl Here {
     /// Commits all these bytes as one record; gives where it begins. By who leads.
     fn commit(&self, parts: &[&[u8]]) -> Result<u64, Errno> {
         let engine = self.engine();
-        for _ in 0..TURNS {
+        for turn in 0..TURNS {
             let section = self.current.get();
             let next = match engine
                 .run_local(|context| append::append(context, section.file, self.limit, parts))
             {
                 Ok(Appended::At(within)) => {
-                    let inodes = [section.file.0, self.directory.0];
+                    let inodes = [section.file.number, self.directory.0];
                     make_durable(self.members.session, &inodes)?;
                     if let Some(bell) = self.bell {
                         bell.ring();
                     }
                     return Ok(section.begin + within);
                 }
+                // The next one was full, too: others are far ahead.
+                Ok(Appended::Full(_)) if turn % 2 == 1 => self.last(),
                 Ok(Appended::Full(size)) => {
                     let next = section.begin.checked_add(size).ok_or(Errno::FBIG)?;
-                    self.in_directory().find_or_make(next)?
+                    self.in_directory().find_or_make(next, Some(section))
                 }
+                Err(errno) => Err(errno),
+            };
+            let next = match next {
                 // It was cut off: others have gone on.
                 Err(Errno::STALE) => self.last()?,
-                Err(errno) => return Err(errno),
+                next => next?,
             };
             self.note(next);
             self.current.set(next);

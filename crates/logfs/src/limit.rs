@@ -48,7 +48,7 @@ impl InDirectory<'_> {
                         let text = "there are sections and no `.limit`";
                         return Err(Error::Malformed(text.to_owned()));
                     }
-                    self.make(&name_of(0), Some(&limit.to_string()))?;
+                    self.make(&name_of(0), Some(&limit.to_string()), None)?;
                 }
                 (Said::Empty, Some(limit)) if self.is_untouched()? => self.finish(limit)?,
                 (Said::Empty, _) => return Err(nonsense("nothing")),
@@ -90,7 +90,7 @@ impl InDirectory<'_> {
         match self.list()?[..] {
             [] => Ok(true),
             [only] if only.begin == 0 => self.engine.run_local(|context| {
-                let file = File::of(context.view(only.file.0, only.file.1)?)?;
+                let file = only.file.view(context)?;
                 Ok(file.size.load(Ordering::Acquire) == 0)
             }),
             _ => Ok(false),

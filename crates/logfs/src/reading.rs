@@ -7,7 +7,7 @@
 //!   has written or removed its files by other means.
 
 use crate::error::TURNS;
-use crate::sections::Section;
+use crate::sections::{Section, SectionFile};
 use crate::{Error, Here, Log, lock};
 use arck_libfs_kit::engine::{Attempt, Context, Need};
 use arck_libfs_kit::format::PAGE_SIZE;
@@ -29,11 +29,11 @@ pub enum Looked {
 /// Reads a section, from `within` on; its end, if there is nothing.
 pub fn look(
     context: &Context<'_>,
-    (number, generation): (u32, u32),
+    section: SectionFile,
     within: u64,
     buffer: &mut [u8],
 ) -> Attempt<Looked> {
-    let file = File::of(context.view(number, generation)?)?;
+    let file = section.view(context)?;
     let seen = context.seen(&file);
     let read = copy(context, file, within, buffer);
     fence(Ordering::Acquire);
@@ -114,14 +114,29 @@ impl Here {
         Ok(next)
     }
 
+    /// Whether the log has others than a full section that ends at `end`. Where there is none behind it, it is looked whether
+    /// that one is there: it may have been cut off, and so were those that were made after it.
+    fn goes_on_after(&self, section: Section, end: u64) -> Result<bool, Error> {
+        if self.after(end)?.is_some() {
+            return Ok(true);
+        }
+        if self.in_directory().find(section.begin)? == Some(section) {
+            return Ok(false);
+        }
+        self.list()?;
+        Ok(true)
+    }
+
     /// Reads what there is at a position, from one section; nothing at the end of the log. Tells the section.
     pub(crate) fn read_at(
         &self,
         position: u64,
         buffer: &mut [u8],
     ) -> Result<(Section, Looked), Error> {
-        for _ in 0..TURNS {
+        for turn in 0..TURNS {
             let section = self.section_with(position)?;
+            // Asked before the look: a later one that is made behind it says nothing of what the look finds.
+            let is_last = !self.knows_later(section);
             let looked = match self.look(section, position, buffer) {
                 // It has been cut off, perhaps.
                 Err(Errno::STALE) => {
@@ -130,24 +145,24 @@ impl Here {
                 }
                 looked => looked?,
             };
-            match looked {
-                Looked::End { size } | Looked::Behind { size } if size >= self.limit => {
-                    let end = section.begin.saturating_add(size);
-                    match self.after(end)? {
-                        Some(_) if end <= position => {}
-                        // It is to be made by the next who appends.
-                        None if end == position && !self.knows_later(section) => {
-                            return Ok((section, looked));
-                        }
-                        _ if self.knows_later(section) => return Err(self.missing(end)),
-                        _ => return Err(self.beyond(position)),
-                    }
+            let (Looked::End { size } | Looked::Behind { size }) = looked else {
+                return Ok((section, looked));
+            };
+            let end = section.begin.saturating_add(size);
+            // What is full ends where the next one begins, which may be there, and not known yet.
+            if size >= self.limit && self.goes_on_after(section, end)? {
+                if turn > 1 {
+                    // Others are far ahead.
+                    self.list()?;
                 }
-                Looked::End { size } | Looked::Behind { size } if self.knows_later(section) => {
-                    return Err(self.missing(section.begin + size));
-                }
-                Looked::Behind { .. } => return Err(self.beyond(position)),
-                _ => return Ok((section, looked)),
+                continue;
+            }
+            if !is_last {
+                self.expect_no_later(section, size)?;
+            } else if end == position {
+                return Ok((section, looked));
+            } else {
+                return Err(self.beyond(position));
             }
         }
         Err(Errno::AGAIN.into())
@@ -160,8 +175,19 @@ impl Here {
         }
     }
 
-    fn missing(&self, position: u64) -> Error {
-        Error::Malformed(format!("bytes from position {position} on are missing"))
+    /// EBADMSG where a section of `size` bytes is there before others and none of them begins where it ends, as they do if it is full.
+    /// Sections are cut off from the first one on, so what stood behind this one was not while this was not.
+    fn expect_no_later(&self, section: Section, size: u64) -> Result<(), Error> {
+        let end = section.begin.saturating_add(size);
+        let all = self.list()?;
+        let at = all.iter().position(|&one| one == section);
+        match at.and_then(|at| all.get(at + 1)) {
+            Some(next) if next.begin != end || size < self.limit => {
+                let text = format!("bytes from position {end} on are missing");
+                Err(Error::Malformed(text))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn knows_later(&self, section: Section) -> bool {
@@ -170,19 +196,19 @@ impl Here {
     }
 
     fn size(&self, section: Section) -> Result<u64, Errno> {
-        let (number, generation) = section.file;
         self.engine().run_local(|context| {
-            let file = File::of(context.view(number, generation)?)?;
+            let file = section.file.view(context)?;
             Ok(file.size.load(Ordering::Acquire))
         })
     }
 
     pub(crate) fn end(&self) -> Result<u64, Error> {
-        for _ in 0..TURNS {
+        for turn in 0..TURNS {
             let last = lock(&self.known).with(u64::MAX);
             let last = match last {
-                Some(last) => last,
-                None => self.last()?,
+                // Where the next one was full, too, others are far ahead.
+                Some(last) if turn < 2 => last,
+                _ => self.last()?,
             };
             let size = match self.size(last) {
                 Err(Errno::STALE) => {
@@ -192,7 +218,7 @@ impl Here {
                 size => size?,
             };
             let end = last.begin.saturating_add(size);
-            if size < self.limit || self.after(end)?.is_none() {
+            if size < self.limit || !self.goes_on_after(last, end)? {
                 return Ok(end);
             }
         }

@@ -6,7 +6,8 @@
 //! * The limit is the log's, and not that of who has it open: it stands in the file [`LIMIT`], which is made with the first
 //!   section, by one store.
 //! * The last section is never cut off: it says where the log ends.
-//! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again.
+//! * What is remembered of sections counts until it is found to be wrong (ESTALE); then names are looked up again. Its inode is known
+//!   by its life, too: that of a section which was cut off before any fold is another file's, with the same generation.
 
 use crate::error::TURNS;
 use arck_libfs_kit::engine::{Attempt, Context, Engine, Need, Way};
@@ -14,7 +15,7 @@ use arck_libfs_kit::format::FileKind;
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::names::directories::may_remove;
 use arck_libfs_kit::names::together::{Contents, Successor};
-use arck_libfs_kit::views::{Directory, File};
+use arck_libfs_kit::views::{CachedInode, Directory, File};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
@@ -35,8 +36,40 @@ const CUT_TOGETHER: usize = 64;
 pub struct Section {
     /// The position of its first byte.
     pub begin: u64,
-    /// Inode number and generation.
-    pub file: (u32, u32),
+    pub file: SectionFile,
+}
+
+/// The inode of a section, as it was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SectionFile {
+    pub number: u32,
+    pub generation: u32,
+    /// See [`life`](arck_libfs_kit::views::Viewing::life).
+    pub life: u64,
+}
+
+impl SectionFile {
+    /// Its view. ESTALE: it is no section any more.
+    pub fn view(self, context: &Context<'_>) -> Attempt<File> {
+        let found = context.view(self.number, self.generation)?;
+        self.expect(context, found)?;
+        Ok(File::of(found)?)
+    }
+
+    /// The same, to change it.
+    pub fn view_to_change(self, context: &Context<'_>) -> Attempt<File> {
+        let found = context.view_to_change(self.number, self.generation)?;
+        self.expect(context, found)?;
+        Ok(File::of(found)?)
+    }
+
+    /// That what has its number and generation is this one. ESTALE.
+    pub fn expect(self, context: &Context<'_>, found: &CachedInode) -> Attempt<()> {
+        match context.life(found)? == self.life {
+            true => Ok(()),
+            false => Err(Errno::STALE.into()),
+        }
+    }
 }
 
 /// The name of the section that begins at a position.
@@ -61,7 +94,7 @@ pub fn begin_of(name: &[u8]) -> Option<u64> {
 
 /// What is remembered of sections, by where they begin.
 #[derive(Default)]
-pub struct Known(BTreeMap<u64, (u32, u32)>);
+pub struct Known(BTreeMap<u64, SectionFile>);
 
 impl Known {
     /// The one in which a position lies, if it is the log's: the last that does not begin behind it.
@@ -144,14 +177,18 @@ impl InDirectory<'_> {
             return Err(Errno::BADMSG.into());
         }
         // Which shows the controller the way, by which it judges whether this session may read it.
-        let file = File::of(context.view_of(directory, &name, found)?)?;
-        let file = (file.number(), file.generation());
+        let inode = File::of(context.view_of(directory, &name, found)?)?;
+        let file = SectionFile {
+            number: inode.number(),
+            generation: inode.generation(),
+            life: context.life(&inode)?,
+        };
         Ok(Some(Section { begin, file }))
     }
 
-    /// The section that begins at a position, made if there is none. EFBIG: no log is so long. EAGAIN: somebody takes it away
-    /// again and again.
-    pub fn find_or_make(&self, begin: u64) -> Result<Section, Errno> {
+    /// The section that begins at a position, made if there is none, and the one that ends there is still the log's. ESTALE: that was cut off,
+    /// and so may this one have been. EFBIG: no log is so long. EAGAIN: somebody takes it away again and again.
+    pub fn find_or_make(&self, begin: u64, behind: Option<Section>) -> Result<Section, Errno> {
         if begin > POSITION_MAX {
             return Err(Errno::FBIG);
         }
@@ -159,17 +196,23 @@ impl InDirectory<'_> {
             if let Some(found) = self.find(begin)? {
                 return Ok(found);
             }
-            self.make(&name_of(begin), None)?;
+            self.make(&name_of(begin), None, behind)?;
         }
         Err(Errno::AGAIN)
     }
 
-    /// Makes an empty file, unless something has its name, and with it one that says the limit.
-    pub fn make(&self, name: &[u8], limit: Option<&str>) -> Result<(), Errno> {
+    /// Makes an empty file, unless something has its name, and with it one that says the limit. ESTALE: the section `behind` which it is to be
+    /// is not there.
+    pub fn make(
+        &self,
+        name: &[u8],
+        limit: Option<&str>,
+        behind: Option<Section>,
+    ) -> Result<(), Errno> {
         let wanted = [(name, "")].into_iter();
         let wanted: Vec<_> = wanted.chain(limit.map(|limit| (LIMIT, limit))).collect();
         let mut successors: Vec<Option<Successor>> = wanted.iter().map(|_| None).collect();
-        self.engine.run(Way::Names, |context| {
+        let made = self.engine.run(Way::Names, |context| {
             let (number, generation) = self.directory;
             let directory = Directory::of(context.view_to_change(number, generation)?)?;
             let mut changes = Vec::with_capacity(wanted.len());
@@ -188,8 +231,20 @@ impl InDirectory<'_> {
                     });
                 }
             }
-            context.change_together(directory, &mut changes, &mut successors)
-        })
+            // Sections are cut off from the first one on: where that one is, what stood behind it was not cut off.
+            let holds = || match behind {
+                Some(section) if self.look_up(context, directory, section.begin)? != behind => {
+                    // ESTALE would have the directory looked up again.
+                    Err(Errno::CANCELED.into())
+                }
+                _ => Ok(()),
+            };
+            context.change_together_if(directory, &mut changes, &mut successors, holds)
+        });
+        match made {
+            Err(Errno::CANCELED) => Err(Errno::STALE),
+            made => made,
+        }
     }
 
     /// Takes sections away, a few by each store, the first of the log first.
@@ -251,7 +306,11 @@ mod tests {
         let mut known = Known::default();
         assert_eq!(known.with(5), None);
         for (at, begin) in [10, 20, 35].into_iter().enumerate() {
-            let file = (at as u32 + 1, 0);
+            let file = SectionFile {
+                number: at as u32 + 1,
+                generation: 0,
+                life: 0,
+            };
             known.note(Section { begin, file });
         }
         for (position, begin) in [

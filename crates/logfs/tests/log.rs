@@ -110,6 +110,150 @@ fn a_follower_is_woken() {
     });
 }
 
+/// Sections that are cut off before any fold leave their inodes, with number and generation, to those that come after them. Who knew them
+/// appends and reads at the end of the log all the same, and nowhere else.
+#[test]
+fn a_member_that_knew_what_is_cut_off_goes_on_behind_it() {
+    let pool = TestPool::new(128 << 20);
+    let member = |name| {
+        let mut options = options(&pool, 16);
+        options.group = "g".to_owned();
+        Log::open(options, name).expect("a log")
+    };
+    let (one, other, apart) = (member("log"), member("log"), member("apart"));
+    let mut random = Random::new(3);
+    let mut end = 0;
+    for round in 0..2_000_u64 {
+        for _ in 0..random.below(12) {
+            assert_eq!(other.append(&[b'o'; 8]).expect("append"), end);
+            end += 8;
+        }
+        let cut = end - random.below(2).min(end / 8) * 8;
+        other.cut(cut).expect("cut");
+        apart.append(&[b'a'; 8]).expect("append to another log");
+        apart.cut(apart.end().expect("end")).expect("cut");
+        // At times its last section is far behind, and another's by now.
+        if random.percent(30) {
+            let position = one.append(&[b'm'; 8]).expect("append");
+            assert_eq!(position, end, "round {round}");
+            end += 8;
+        }
+        assert_eq!(one.end().expect("end"), end, "round {round}");
+        let begin = one.begin().expect("begin");
+        let mut bytes = vec![0; (end - begin) as usize + 1];
+        assert_eq!(
+            one.read_at(begin, &mut bytes).expect("read") as u64,
+            end - begin
+        );
+        assert!(
+            !bytes.contains(&b'a'),
+            "round {round}: what is another log's"
+        );
+    }
+}
+
+/// Members append while others cut all of it off again and again: each position is given once, and none is left out.
+#[test]
+fn positions_are_given_once_while_sections_are_cut_off() {
+    const RECORDS: u64 = 4_000;
+    let pool = TestPool::new(128 << 20);
+    let member = || {
+        let mut options = options(&pool, 16);
+        options.group = "g".to_owned();
+        Log::open(options, "log").expect("a log")
+    };
+    let done = AtomicBool::new(false);
+    let mut positions: Vec<u64> = std::thread::scope(|scope| {
+        let appending = [(); 2].map(|()| {
+            let log = member();
+            scope.spawn(move || -> Vec<u64> {
+                let append = |_| log.append(&[1; 8]).expect("append");
+                (0..RECORDS).map(append).collect()
+            })
+        });
+        let (cutting, done) = (member(), &done);
+        scope.spawn(move || {
+            let mut last = 0;
+            while !done.load(Ordering::Acquire) {
+                let end = cutting.end().expect("end");
+                assert!(end >= last, "{end} after {last}");
+                cutting.cut(end).expect("cut");
+                last = end;
+            }
+        });
+        let positions = appending.map(|thread| thread.join());
+        done.store(true, Ordering::Release);
+        positions
+            .into_iter()
+            .flat_map(|some| some.expect("no panic"))
+            .collect()
+    });
+    positions.sort_unstable();
+    let all: Vec<u64> = (0..2 * RECORDS).map(|number| number * 8).collect();
+    assert!(
+        positions == all,
+        "{:?}",
+        positions.iter().zip(all).find(|(one, other)| *one != other)
+    );
+}
+
+/// Who has not looked while others filled thousands of sections finds the end, and what stands there.
+#[test]
+fn a_member_that_is_thousands_of_sections_behind_catches_up() {
+    let pool = TestPool::new(128 << 20);
+    let mut options = options(&pool, 8);
+    options.group = "g".to_owned();
+    let member = || Log::open(options.clone(), "log").expect("a log");
+    let calls: [fn(&Log, u64) -> u64; 3] = [
+        |log, _| log.append(b"appended").expect("append"),
+        |log, _| log.end().expect("end"),
+        |log, end| end + log.read_at(end, &mut [0; 8]).expect("read") as u64,
+    ];
+    let behind = calls.map(|call| (member(), call));
+    let ahead = member();
+    for number in 0..2_500_u64 {
+        ahead.append(&number.to_le_bytes()).expect("append");
+    }
+    // The first one appends eight bytes behind it.
+    for ((log, call), expected) in behind.iter().zip([20_000, 20_008, 20_008]) {
+        assert_eq!(call(log, 20_000), expected);
+    }
+}
+
+/// Where a section becomes full and the next one is made just as somebody looks at its end, he is not told that bytes are missing.
+#[test]
+fn who_reads_the_end_of_a_log_that_grows_finds_no_fault() {
+    const RECORDS: u64 = 20_000;
+    let pool = TestPool::new(128 << 20);
+    let log = open(&pool, 16);
+    let appended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| {
+            for number in 0..RECORDS {
+                log.append(&number.to_le_bytes()).expect("append");
+                if number % 500 == 0 {
+                    log.cut(number * 8).expect("cut");
+                }
+            }
+            appended.store(true, Ordering::Release);
+        });
+        let mut position = 0;
+        while !(appended.load(Ordering::Acquire) && position == RECORDS * 8) {
+            let mut bytes = [0; 8];
+            match log.read_at(position, &mut bytes) {
+                Ok(0) => {}
+                Ok(8) => {
+                    assert_eq!(u64::from_le_bytes(bytes), position / 8);
+                    position += 8;
+                }
+                Err(Error::Cut { begin, .. }) => position = begin,
+                other => panic!("at {position}: {other:?}"),
+            }
+            assert!(!appending.is_finished() || appended.load(Ordering::Acquire));
+        }
+    });
+}
+
 /// Records that are enqueued stand in that order, with what other threads append between them, and are there when one of
 /// them is committed, or the log is closed.
 #[test]

@@ -71,7 +71,19 @@ impl Context<'_> {
         changes: &mut [Change<'_>],
         successors: &mut [Option<Successor>],
     ) -> Attempt<()> {
-        self.publish_together(directory, changes, successors)?;
+        self.change_together_if(directory, changes, successors, || Ok(()))
+    }
+
+    /// The same, if `holds` says so where no other session and no other thread changes these names. It may look at others of
+    /// the directory, and waits for nothing.
+    pub fn change_together_if(
+        &self,
+        directory: Directory,
+        changes: &mut [Change<'_>],
+        successors: &mut [Option<Successor>],
+        holds: impl FnOnce() -> Attempt<()>,
+    ) -> Attempt<()> {
+        self.publish_together(directory, changes, successors, holds)?;
         for victim in changes.iter().filter_map(|change| change.victim) {
             self.dispose(victim);
         }
@@ -83,6 +95,7 @@ impl Context<'_> {
         directory: Directory,
         changes: &mut [Change<'_>],
         successors: &mut [Option<Successor>],
+        holds: impl FnOnce() -> Attempt<()>,
     ) -> Attempt<()> {
         for successor in successors.iter().flatten() {
             successor.contents.expect_own()?;
@@ -111,6 +124,7 @@ impl Context<'_> {
                 conceived.push(self.conceive_with(directory, successor, time)?);
             }
         }
+        holds()?;
         let mut ready = Ready::all(conceived, successors);
         let mut unnamed = ready.iter_mut();
         let mut records: Vec<delta::Ready<'_>> = Vec::with_capacity(changes.len());

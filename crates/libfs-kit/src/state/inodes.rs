@@ -83,7 +83,8 @@ region_shared! {
         pub(crate) reach: AtomicU32,
         pub(crate) directory: DirectoryPart,
         pub reuse_next: AtomicOffset<CachedInode>,
-        /// The region's epoch when the inode died uncommitted.
+        /// The region's epoch when the inode that had the number before died uncommitted; see
+        /// [`life`](crate::views::Viewing::life).
         pub reuse_epoch: AtomicU64,
         /// Of the delta, protected by `lock`: the page of the extended attributes, as the branch
         /// says it; 0 = as verified.

@@ -440,7 +440,7 @@ impl Viewing<'_> {
     pub(super) fn show_nobody(&self, inode: &CachedInode) {
         if inode.sequence.swap(u64::MAX, Ordering::SeqCst) != u64::MAX {
             let epoch = self.session.region().epoch();
-            inode.reuse_epoch.store(epoch, Ordering::Relaxed);
+            inode.reuse_epoch.store(epoch, Ordering::Release);
         }
     }
 

@@ -112,7 +112,7 @@ impl Viewing<'_> {
     pub fn queue_reuse(&self, inode: &'static CachedInode) {
         let region = self.session.region();
         let offset = self.offset_of(inode.number());
-        inode.reuse_epoch.store(region.epoch(), Ordering::Relaxed);
+        inode.reuse_epoch.store(region.epoch(), Ordering::Release);
         inode.reuse_next.store(Offset::NULL, Ordering::Relaxed);
         let Some(own) = ThreadNumbers::of(self.views, self.slot()) else {
             return self.hand_on(offset, inode);
@@ -233,7 +233,7 @@ impl Viewing<'_> {
     /// Queues the number of an inode that was committed and freed, and was granted once more, until no thread looks at it.
     fn rest(&self, inode: &'static CachedInode) {
         let epoch = self.session.region().epoch();
-        inode.reuse_epoch.store(epoch, Ordering::Relaxed);
+        inode.reuse_epoch.store(epoch, Ordering::Release);
         inode.reuse_next.store(Offset::NULL, Ordering::Relaxed);
         self.hand_on(self.offset_of(inode.number()), inode);
     }

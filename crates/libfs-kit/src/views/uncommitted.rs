@@ -92,6 +92,18 @@ impl Viewing<'_> {
         }
     }
 
+    /// Which of the inodes it is that have its number and generation one after the other: what dies uncommitted leaves both to
+    /// another. Who finds one by number and generation that he has from before compares this. A view that is made anew may be told
+    /// apart from what it was, and never is another one told to be the same. Inside; [`Need::Again`] of what is over.
+    pub fn life(&self, inode: &CachedInode) -> Attempt<u64> {
+        let life = inode.reuse_epoch.load(Ordering::Acquire);
+        // An inode that dies says so before it has the next one's.
+        match inode.sequence.load(Ordering::Acquire) {
+            u64::MAX => Err(Need::Again.into()),
+            _ => Ok(life),
+        }
+    }
+
     /// Forgets an inode that died uncommitted, and queues its number. Under its lock, with openings
     /// refused until there is no view that could be opened.
     pub fn end_uncommitted(&self, inode: &'static CachedInode) {
