@@ -6,6 +6,7 @@ mod handing_on;
 mod locks;
 mod memory;
 mod names;
+mod opening;
 mod pipes;
 mod sockets;
 mod space;
@@ -61,8 +62,6 @@ pub struct FileSystem {
 /// Flags of the path-taking calls, with the kernel's own values (`AT_*`).
 pub type AtFlags = i32;
 
-/// O_TMPFILE without O_DIRECTORY, which is part of it.
-const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 /// Where nobody serves a pool for so long, it is said that it is waited for.
 const WORTH_A_LINE: Duration = Duration::from_millis(500);
 /// Attempts after which a write may be cut where pages run out.
@@ -70,15 +69,6 @@ const WHOLE_ATTEMPTS: u32 = 32;
 /// In a description's flags, where it is told as nothing: the file was made when it was opened, which no flag that is kept
 /// says otherwise.
 const MADE: i32 = libc::O_EXCL;
-/// What was there before it was opened.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
-    Absent,
-    There,
-    /// It is (O_TRUNC).
-    ToBeCut,
-}
-
 /// Flags that `F_SETFL` may change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT;
 
@@ -354,158 +344,6 @@ impl FileSystem {
             };
             attempt(context, inode)
         })
-    }
-
-    // ---- descriptions
-
-    /// `flags` are `O_*` as given by the program; `mode` is already masked by the umask.
-    pub fn open(&self, at: At, path: &[u8], flags: i32, mode: u32) -> Result<Handle, Failure> {
-        self.open_within(at, path, flags, mode, 0)
-    }
-
-    /// The same with `RESOLVE_*` flags, as openat2: EXDEV, ELOOP.
-    pub fn open_within(
-        &self,
-        at: At,
-        path: &[u8],
-        flags: i32,
-        mode: u32,
-        resolve: u64,
-    ) -> Result<Handle, Failure> {
-        match self.open_any(at, path, flags, mode, resolve)? {
-            Opening::File(handle) => Ok(handle),
-            Opening::Pipe(_) => Err(Errno::NXIO.into()),
-        }
-    }
-
-    /// The same, also of a named pipe, which is not open then: it is to be opened where its ends meet
-    /// ([`open_pipe`](Self::open_pipe)).
-    pub fn open_any(
-        &self,
-        at: At,
-        path: &[u8],
-        flags: i32,
-        mode: u32,
-        resolve: u64,
-    ) -> Result<Opening, Failure> {
-        if flags & NAMELESS != 0 && flags & libc::O_PATH == 0 {
-            let opened = self.open_nameless(at, path, flags, mode, resolve);
-            return opened.map(Opening::File);
-        }
-        // O_SYNC has O_DSYNC in it.
-        let flags = match flags & libc::O_SYNC & !libc::O_DSYNC {
-            0 => flags,
-            _ => flags | libc::O_DSYNC,
-        };
-        let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
-        let exclusive = create && flags & libc::O_EXCL != 0;
-        let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
-        if create && flags & libc::O_DIRECTORY != 0 {
-            return Err(Errno::INVAL.into());
-        }
-        if create || flags & libc::O_TRUNC != 0 {
-            self.engine.expect_description()?;
-        }
-        let start = Start {
-            creating: create,
-            resolve,
-            ..self.start_of(at, path)?
-        };
-        let is_itself = path.is_empty() && matches!(at, At::Inode(..));
-        let cuts = flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0;
-        let was = |inode: &CachedInode| match cuts && inode.kind() == Some(FileKind::File) {
-            true => Before::ToBeCut,
-            false => Before::There,
-        };
-        let found = self.engine.run(|context| {
-            if is_itself {
-                let inode = context.view(start.directory.0, start.directory.1)?;
-                context.may_open(inode, flags)?;
-                return Ok(Ok((context.list_open_as_seen(inode)?, was(inode))));
-            }
-            let (inode, created) = context.walk(start, path, follow, |place| {
-                context.open_place(place, create, exclusive, mode)
-            })?;
-            if created {
-                return Ok(Ok((context.listed(inode), Before::Absent)));
-            }
-            context.may_open(inode, flags)?;
-            if inode.kind() == Some(FileKind::Pipe) && flags & libc::O_PATH == 0 {
-                return Ok(Err((inode.number(), inode.generation())));
-            }
-            Ok(Ok((context.list_open_as_seen(inode)?, was(inode))))
-        })?;
-        let (listed, before) = match found {
-            Ok(found) => found,
-            Err(inode) => return Ok(Opening::Pipe(NamedPipe { inode, flags })),
-        };
-        let opened = self.finish_open(listed, before, flags);
-        if opened.is_err() {
-            self.engine.kit().unlist_open(listed)?;
-        }
-        Ok(Opening::File(opened?))
-    }
-
-    /// O_TMPFILE: a file without a name, of the directory that the path leads to.
-    fn open_nameless(
-        &self,
-        at: At,
-        path: &[u8],
-        flags: i32,
-        mode: u32,
-        resolve: u64,
-    ) -> Result<Handle, Failure> {
-        let directory = flags & libc::O_DIRECTORY != 0;
-        if !directory || flags & libc::O_CREAT != 0 || flags & ACCESS_MODE == libc::O_RDONLY {
-            return Err(Errno::INVAL.into());
-        }
-        let start = Start {
-            resolve,
-            ..self.start_of(at, path)?
-        };
-        let creation = Creation {
-            kind: FileKind::File,
-            mode: mode & 0o7777,
-            target: b"",
-            device: 0,
-            opens: true,
-            owner: self.engine.credentials.owner(),
-            groups: &self.engine.credentials.groups,
-        };
-        let listed = self.engine.run(|context| {
-            let directory = context.resolve(start, path, flags & libc::O_NOFOLLOW == 0)?;
-            if !directory.is_directory() {
-                return Err(Errno::NOTDIR.into());
-            }
-            context.credentials.check(directory, 3)?;
-            let linkable = flags & libc::O_EXCL == 0;
-            let inode = context.create_nameless(Directory::of(directory)?, creation, linkable)?;
-            Ok(context.listed(inode))
-        })?;
-        let opened = self.finish_open(listed, Before::Absent, flags);
-        if opened.is_err() {
-            self.engine.kit().unlist_open(listed)?;
-        }
-        Ok(opened?)
-    }
-
-    fn finish_open(&self, opened: Listed, before: Before, flags: i32) -> Result<Handle, Errno> {
-        if before == Before::ToBeCut {
-            // An empty one too, for its times.
-            self.resize_open((opened.number, opened.generation), 0)?;
-        }
-        let kept = if flags & libc::O_PATH != 0 {
-            flags & (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW)
-        } else {
-            let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
-            let made = if before == Before::Absent && flags & NAMELESS == 0 {
-                MADE
-            } else {
-                0
-            };
-            flags & !(once | libc::O_CLOEXEC) | made
-        };
-        self.engine.new_description(opened, kept)
     }
 
     /// One more reference (`dup`). EBADF.

@@ -1,6 +1,7 @@
 //! Names: [walking](walk) along paths, [opening](opening) and making what they lead to, what POSIX asks of
 //! [changes](changes), and [listings](listing). What is stored is the kit's ([`arck_libfs_kit::names`]).
 
+pub mod by_message;
 pub mod changes;
 pub mod listing;
 pub mod opening;

@@ -236,12 +236,33 @@ pub enum Request {
         append: bool,
         length: u32,
     },
-    /// How sessions share a file that more than one of them writes ([`arck_core_state::Mediation`]), for its owner and for
-    /// root. → `Done`; EACCES, EPERM, ESTALE, EINVAL (no file, or no such value), ENOSPC.
+    /// How sessions share a file or a directory that more than one of them writes ([`arck_core_state::Mediation`]), for its
+    /// owner and for root. → `Done`; EACCES, EPERM, ESTALE, EINVAL (neither, or no such value), ENOSPC.
     27 SetMediation {
         inode: InodeNumber,
         generation: u32,
         mediation: u32,
+    },
+    /// Makes a name in a mediated directory, of a new inode without contents: `kind` is that of a file, a directory, a pipe or
+    /// a socket, `mode` its permission bits; it is of the group `gid`, or of the directory's as set-group-ID says. → [`Response::Bytes`]: a [`Named`]; EBUSY: the directory is not mediated; EEXIST,
+    /// EPERM (of another user, or not the user's group), EACCES, ENOENT (it was removed), ESTALE, EINVAL, EMLINK, ENOSPC.
+    29 MakeName {
+        directory: InodeNumber,
+        generation: u32,
+        name: Vec<u8> as Bytes<NAME_MAX>,
+        kind: u8,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
+    /// Takes a name from a mediated directory: that of an empty directory, or of anything else. → [`Response::Bytes`]: a
+    /// [`Named`] of no inode; EBUSY: the directory is not mediated; ENOENT, EISDIR, ENOTDIR, ENOTEMPTY, EPERM, EACCES, ESTALE, EINVAL,
+    /// ENOSPC.
+    30 RemoveName {
+        directory: InodeNumber,
+        generation: u32,
+        name: Vec<u8> as Bytes<NAME_MAX>,
+        is_directory: bool,
     },
     /// Changes the length of a file, as [`Request::Write`] writes it. → `Done`; EACCES, ESTALE, EINVAL,
     /// EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
@@ -291,6 +312,36 @@ pub enum Response {
 }
 
 const _: () = assert!(Request::MOST <= MESSAGE_MAX && Response::MOST <= MESSAGE_MAX);
+
+/// What a change of a name by message has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Named {
+    /// What was made; 0: a name was taken away.
+    pub inode: InodeNumber,
+    pub generation: u32,
+    /// Whether the next one is to come by message, too.
+    pub is_mediated: bool,
+}
+
+impl Named {
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = self.inode.to_le_bytes().to_vec();
+        bytes.extend(self.generation.to_le_bytes());
+        bytes.push(u8::from(self.is_mediated));
+        bytes
+    }
+    pub fn decode(bytes: &[u8]) -> Option<Named> {
+        let (&inode, rest) = bytes.split_first_chunk()?;
+        let (&generation, &[is_mediated @ (0 | 1)]) = rest.split_first_chunk()? else {
+            return None;
+        };
+        Some(Named {
+            inode: InodeNumber::from_le_bytes(inode),
+            generation: u32::from_le_bytes(generation),
+            is_mediated: is_mediated == 1,
+        })
+    }
+}
 
 /// What a write by message has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -87,6 +87,21 @@ fn requests() -> Vec<Request> {
             generation: 35,
             mediation: 1,
         },
+        Request::MakeName {
+            directory: 36,
+            generation: 37,
+            name: b"made".to_vec(),
+            kind: 1,
+            mode: 0o640,
+            uid: 40,
+            gid: 41,
+        },
+        Request::RemoveName {
+            directory: 38,
+            generation: 39,
+            name: b"removed".to_vec(),
+            is_directory: true,
+        },
         Request::Resize {
             inode: 22,
             generation: 23,
@@ -390,7 +405,7 @@ fn each_message_has_the_bytes_that_it_had() {
     }
     assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
     assert_eq!(
-        PROTOCOL_VERSION, 19,
+        PROTOCOL_VERSION, 20,
         "other bytes: keep those of this version"
     );
 }

@@ -71,6 +71,19 @@ fn further_groups() -> Vec<u32> {
 }
 
 impl Credentials {
+    /// What open makes where nothing is.
+    pub fn opened_file(&self, mode: u32) -> Creation<'_> {
+        Creation {
+            kind: FileKind::File,
+            mode: mode & 0o7777,
+            target: b"",
+            device: 0,
+            opens: true,
+            owner: self.owner(),
+            groups: &self.groups,
+        }
+    }
+
     /// Effective ids of this process, in as few system calls as there can be: every program that joins a
     /// group asks twice.
     pub fn of_process() -> Credentials {

@@ -1,6 +1,7 @@
 //! Names: making, removing, renaming, linking, listing.
 
 use super::*;
+use crate::names::by_message::Sent;
 use arck_libfs_kit::views::{Directory, File};
 use std::cell::Cell;
 
@@ -13,18 +14,22 @@ impl FileSystem {
         creation: Creation<'_>,
     ) -> Result<(InodeNumber, u32), Failure> {
         let start = self.start_of(at, path)?;
-        self.engine.run(|context| {
-            context.walk(start, trim_end(path), false, |place| {
-                let Last::Name(name) = place.last else {
-                    return Err(Errno::EXIST.into());
-                };
-                if path.ends_with(b"/") && creation.kind != FileKind::Directory {
-                    return Err(context.only_a_directory(place.directory, name));
-                }
-                let made = context.create_name(place.directory, name, creation)?;
-                Ok((made.number(), made.generation()))
+        let attempt = || {
+            self.engine.run(|context| {
+                context.walk(start, trim_end(path), false, |place| {
+                    let Last::Name(name) = place.last else {
+                        return Err(Errno::EXIST.into());
+                    };
+                    if path.ends_with(b"/") && creation.kind != FileKind::Directory {
+                        return Err(context.only_a_directory(place.directory, name));
+                    }
+                    let made = context.create_name(place.directory, name, creation)?;
+                    Ok(made.map(|made| (made.number(), made.generation())))
+                })
             })
-        })
+        };
+        let send = |sent: &Sent| self.engine.make_by_message(sent, &creation);
+        self.engine.here_or_by_message(attempt, send)
     }
 
     pub fn make_directory(&self, at: At, path: &[u8], mode: u32) -> Result<(), Failure> {
@@ -48,30 +53,36 @@ impl FileSystem {
     pub fn unlink(&self, at: At, path: &[u8], flags: AtFlags) -> Result<(), Failure> {
         let start = self.start_of(at, path)?;
         let directory = flags & libc::AT_REMOVEDIR != 0;
-        let unlinked = self.engine.run(|context| {
-            context.walk(start, trim_end(path), false, |place| match place.last {
-                Last::Name(name) if directory => context.remove_directory(place.directory, name),
-                Last::Name(name) => {
-                    if path.ends_with(b"/") {
-                        if !place.directory.is_directory() {
-                            return Err(Errno::NOTDIR.into());
-                        }
-                        let found = context.kit.lookup(place.directory, name)?;
-                        let dentry = found.dentry.ok_or(Errno::NOENT)?;
-                        let errno = if dentry.kind == FileKind::Directory {
-                            Errno::ISDIR
-                        } else {
-                            Errno::NOTDIR
-                        };
-                        return Err(errno.into());
+        let attempt = || {
+            self.engine.run(|context| {
+                context.walk(start, trim_end(path), false, |place| match place.last {
+                    Last::Name(name) if directory => {
+                        context.remove_directory(place.directory, name)
                     }
-                    context.unlink_name(place.directory, name)
-                }
-                Last::Dot if directory => Err(Errno::INVAL.into()),
-                Last::DotDot if directory => Err(Errno::NOTEMPTY.into()),
-                _ => Err(Errno::ISDIR.into()),
+                    Last::Name(name) => {
+                        if path.ends_with(b"/") {
+                            if !place.directory.is_directory() {
+                                return Err(Errno::NOTDIR.into());
+                            }
+                            let found = context.kit.lookup(place.directory, name)?;
+                            let dentry = found.dentry.ok_or(Errno::NOENT)?;
+                            let errno = if dentry.kind == FileKind::Directory {
+                                Errno::ISDIR
+                            } else {
+                                Errno::NOTDIR
+                            };
+                            return Err(errno.into());
+                        }
+                        context.unlink_name(place.directory, name)
+                    }
+                    Last::Dot if directory => Err(Errno::INVAL.into()),
+                    Last::DotDot if directory => Err(Errno::NOTEMPTY.into()),
+                    _ => Err(Errno::ISDIR.into()),
+                })
             })
-        });
+        };
+        let send = |sent: &Sent| self.engine.remove_by_message(sent, directory);
+        let unlinked = self.engine.here_or_by_message(attempt, send);
         self.engine.kit().give_back();
         unlinked
     }

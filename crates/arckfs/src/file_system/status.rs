@@ -29,7 +29,7 @@ impl FileSystem {
     /// Whether sessions write a file by messages, or by turns as its owner. EINVAL for what is no file.
     pub fn mediation(&self, at: At, path: &[u8]) -> Result<Mediation, Failure> {
         self.on_path(at, path, 0, |context, inode| match inode.kind() {
-            Some(FileKind::File) => {
+            Some(FileKind::File | FileKind::Directory) => {
                 let verified = context.verified(inode.number())?;
                 Ok(verified.map_or(Mediation::Auto, |(_, inode)| inode.mediation()))
             }
@@ -37,14 +37,14 @@ impl FileSystem {
         })
     }
 
-    /// Says so, durably, of a file; for its owner and for root. EPERM; EINVAL for what is no file.
+    /// Says so, durably, of a file or a directory; for its owner and for root. EPERM; EINVAL for what is neither.
     pub fn set_mediation(&self, at: At, path: &[u8], mediation: Mediation) -> Result<(), Failure> {
         let (inode, generation) = self.on_path(at, path, 0, |_, inode| match inode.kind() {
             // The controller knows it once the directory is folded in which it was made.
-            Some(FileKind::File) if inode.has(flag::UNCOMMITTED) => {
+            Some(FileKind::File | FileKind::Directory) if inode.has(flag::UNCOMMITTED) => {
                 Err(Need::Commit([inode.holder.load(Ordering::Relaxed), 0]).into())
             }
-            Some(FileKind::File) => Ok((inode.number(), inode.generation())),
+            Some(FileKind::File | FileKind::Directory) => Ok((inode.number(), inode.generation())),
             _ => Err(Errno::INVAL.into()),
         })?;
         let request = Request::SetMediation {

@@ -8,6 +8,7 @@
 //!   [`locks`](arck_libfs_kit::views::locks).
 
 use super::Context;
+use super::by_message::Changed;
 use crate::attributes::credentials::Capability;
 use crate::interface::Errno;
 use arck_libfs_kit::engine::{Attempt, Expected, Need, Stop};
@@ -113,10 +114,19 @@ impl Context<'_> {
     }
 
     /// unlink: EISDIR for a directory.
-    pub fn unlink_name(&self, directory: Directory, name: &[u8]) -> Attempt<()> {
+    pub fn unlink_name(&self, directory: Directory, name: &[u8]) -> Attempt<Changed<()>> {
         if directory.expected().ownership.session() != self.session.number() {
             // That it is not there comes before that the directory cannot be had.
-            self.kit.dentry(directory, name)?.ok_or(Errno::NOENT)?;
+            let dentry = self.kit.dentry(directory, name)?.ok_or(Errno::NOENT)?;
+            if let Some(sent) = self.by_message(directory, name) {
+                self.may_change_names(directory)?;
+                let victim = self.view_of(directory, name, dentry)?;
+                if dentry.kind == FileKind::Directory {
+                    return Err(Errno::ISDIR.into());
+                }
+                self.may_remove(directory, victim)?;
+                return Ok(Changed::ByMessage(sent));
+            }
         }
         let hash = self.hash(name);
         let locked = self.lock_names(directory, hash);
@@ -138,17 +148,22 @@ impl Context<'_> {
         self.kit.unlink(&name, victim)?;
         drop(locked);
         self.dispose(victim);
-        Ok(())
+        Ok(Changed::Here(()))
     }
 
     /// rmdir: ENOTDIR, ENOTEMPTY.
-    pub fn remove_directory(&self, directory: Directory, name: &[u8]) -> Attempt<()> {
+    pub fn remove_directory(&self, directory: Directory, name: &[u8]) -> Attempt<Changed<()>> {
         let looked = self.look(directory, name)?;
         let seen = looked.1.dentry.ok_or(Errno::NOENT)?;
         if seen.kind != FileKind::Directory {
             return Err(Errno::NOTDIR.into());
         }
         let victim = self.view_of(directory, name, seen)?;
+        if let Some(sent) = self.by_message(directory, name) {
+            self.may_change_names(directory)?;
+            self.may_remove(directory, victim)?;
+            return Ok(Changed::ByMessage(sent));
+        }
         let name_lock = self.want(directory, looked.1.hash);
         let locked = self.lock_all([Some(name_lock), Some(Want::whole(victim))]);
         let expected = self.begin_change(&directory)?;
@@ -170,7 +185,7 @@ impl Context<'_> {
         self.kit.unlink_directory(&name, victim, victim_expected)?;
         drop(locked);
         self.dispose(victim);
-        Ok(())
+        Ok(Changed::Here(()))
     }
 
     /// link: EPERM for a directory, EEXIST, EMLINK; ENOENT for what has no name any more.

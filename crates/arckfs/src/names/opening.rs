@@ -1,24 +1,25 @@
 //! What an attempt does to open or make what a path leads to.
 
 use super::Context;
+use super::by_message::{Changed, is_made_by_message};
 use super::walk::{Last, Place};
 use crate::interface::{ACCESS_MODE, Errno};
 use arck_libfs_kit::engine::{Attempt, Need, Stop};
-use arck_libfs_kit::format::FileKind;
+use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::names::lookup::{Before, Found};
 use arck_libfs_kit::views::{CachedInode, Directory, flag};
 use std::sync::atomic::Ordering;
 
 impl Context<'_> {
-    /// Opens, or makes, what a walk ended at. True: it was made.
+    /// Opens, or makes, what a walk ended at. True: it was made. By message it [is made](Context::is_made).
     pub fn open_place(
         &self,
         place: &Place<'_>,
         create: bool,
         exclusive: bool,
         mode: u32,
-    ) -> Attempt<(&'static CachedInode, bool)> {
+    ) -> Attempt<Changed<(&'static CachedInode, bool)>> {
         let Last::Name(name) = place.last else {
             if exclusive {
                 return Err(Errno::EXIST.into());
@@ -26,7 +27,7 @@ impl Context<'_> {
             return if create {
                 Err(Errno::ISDIR.into())
             } else {
-                Ok((place.directory.inode(), false))
+                Ok(Changed::Here((place.directory.inode(), false)))
             };
         };
         if !place.directory.is_directory() {
@@ -71,25 +72,34 @@ impl Context<'_> {
                     // One of the directories that hold it, so that its path can be told.
                     inode.holder.store(holder, Ordering::Relaxed);
                 }
-                Ok((inode, false))
+                Ok(Changed::Here((inode, false)))
             }
             None if !create => Err(Errno::NOENT.into()),
             None => {
-                let creation = Creation {
-                    kind: FileKind::File,
-                    mode: mode & 0o7777,
-                    target: b"",
-                    device: 0,
-                    opens: true,
-                    owner: self.credentials.owner(),
-                    groups: &self.credentials.groups,
-                };
+                let creation = self.credentials.opened_file(mode);
                 match self.create_absent(place.directory, name, creation, before) {
                     // Somebody else was faster.
                     Err(Stop::Failure(Errno::EXIST)) if !exclusive => Err(Need::Again.into()),
-                    other => Ok((other?, true)),
+                    other => Ok(other?.map(|made| (made, true))),
                 }
             }
+        }
+    }
+
+    /// What a walk ended at, if it is what was made there by message; else it is gone, and something else has its name.
+    pub fn is_made(
+        &self,
+        place: &Place<'_>,
+        made: (InodeNumber, u32),
+    ) -> Attempt<Option<&'static CachedInode>> {
+        let Last::Name(name) = place.last else {
+            return Ok(None);
+        };
+        match self.kit.dentry(place.directory, name)? {
+            Some(dentry) if (dentry.inode, dentry.generation) == made => {
+                Ok(Some(self.view_of(place.directory, name, dentry)?))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -108,7 +118,7 @@ impl Context<'_> {
         directory: Directory,
         name: &[u8],
         creation: Creation<'_>,
-    ) -> Attempt<&'static CachedInode> {
+    ) -> Attempt<Changed<&'static CachedInode>> {
         let hash = self.hash(name);
         let before = Before::of(self, directory, hash);
         let found = self.kit.lookup_hashed(directory, name, hash)?;
@@ -125,8 +135,13 @@ impl Context<'_> {
         name: &[u8],
         creation: Creation<'_>,
         before: Option<&(Before, Found)>,
-    ) -> Attempt<&'static CachedInode> {
+    ) -> Attempt<Changed<&'static CachedInode>> {
         self.may_change_names(directory)?;
+        if is_made_by_message(&creation)
+            && let Some(sent) = self.by_message(directory, name)
+        {
+            return Ok(Changed::ByMessage(sent));
+        }
         let hash = before.map_or_else(|| self.hash(name), |(_, found)| found.hash);
         let _locked = self.lock_names(directory, hash);
         let expected = self.begin_change(&directory)?;
@@ -144,8 +159,10 @@ impl Context<'_> {
         self.may_change_names(directory)?;
         self.credentials.check_device(&creation)?;
         self.expect_reached()?;
-        self.kit
-            .give_creation(directory, &expected, name, found, creation)
+        let made = self
+            .kit
+            .give_creation(directory, &expected, name, found, creation)?;
+        Ok(Changed::Here(made))
     }
 
     /// Makes a file without a name, as if in a directory, and lists it as open.

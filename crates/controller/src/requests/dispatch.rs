@@ -9,6 +9,7 @@ use crate::fold::folding::{After, Failure};
 use crate::fold::reply::Reply;
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
+use crate::requests::change_names::Wish;
 use crate::sessions::arena::Grown;
 use crate::sessions::fold_copies::FoldCopy;
 use arck_core_state::geometry::SessionNumber;
@@ -97,6 +98,41 @@ impl Core {
                 generation,
                 mediation,
             } => self.set_mediation(session, (*inode, *generation), *mediation),
+            Request::MakeName {
+                directory,
+                generation,
+                name,
+                kind,
+                mode,
+                uid,
+                gid,
+            } => match FileKind::from_u8(*kind) {
+                Some(
+                    kind @ (FileKind::File
+                    | FileKind::Directory
+                    | FileKind::Pipe
+                    | FileKind::Socket),
+                ) => {
+                    let wish = Wish::Make {
+                        kind,
+                        mode: *mode,
+                        owner: (*uid, *gid),
+                    };
+                    self.change_name(session, (*directory, *generation), name, wish)
+                }
+                _ => Errno::INVAL.into(),
+            },
+            Request::RemoveName {
+                directory,
+                generation,
+                name,
+                is_directory,
+            } => {
+                let wish = Wish::Remove {
+                    directory: *is_directory,
+                };
+                self.change_name(session, (*directory, *generation), name, wish)
+            }
             Request::Resize {
                 inode,
                 generation,

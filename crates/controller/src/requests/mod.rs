@@ -4,6 +4,7 @@
 //! * A request is a private copy when it comes here; every number in it is checked before use.
 
 pub mod by_message;
+pub mod change_names;
 pub mod dispatch;
 pub mod grant_numbers;
 pub mod grants;

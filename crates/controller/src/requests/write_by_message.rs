@@ -96,9 +96,13 @@ impl Core {
         })
     }
 
-    /// Until when a write waits: for sessions that may come back with a map of the file, and for the lease of a mediated
+    /// Until when a write, or a change of names, waits: for sessions that may come back with a map of the file, and for the lease of a mediated
     /// file's owner, which is that for what no message does.
-    fn put_off(&mut self, session: SessionNumber, number: InodeNumber) -> Option<Instant> {
+    pub(super) fn put_off(
+        &mut self,
+        session: SessionNumber,
+        number: InodeNumber,
+    ) -> Option<Instant> {
         let away = self.sessions.put_off_for_away();
         let inode = self.sessions.state.shadow(number)?;
         let owner = self.sessions.state.header_copy(number)?.ownership.session();
@@ -142,7 +146,7 @@ impl Core {
         if !self.sessions.state.may_reach(&who.credentials, number) {
             return Err(Errno::ACCESS);
         }
-        if inode.kind() != Some(FileKind::File) {
+        if !matches!(inode.kind(), Some(FileKind::File | FileKind::Directory)) {
             return Err(Errno::INVAL);
         }
         if !who.credentials.is_root() && who.credentials.uid != inode.uid {
@@ -154,7 +158,7 @@ impl Core {
 
     /// A mediated file is nobody's where it is written by message: whoever owned it has done something that no message
     /// does. Whether anybody has: he may have mapped it until then.
-    fn take_mediated(&mut self, inode: &Inode) -> Result<bool, Errno> {
+    pub(super) fn take_mediated(&mut self, inode: &Inode) -> Result<bool, Errno> {
         let header = self.sessions.state.header_copy(inode.number);
         let owner = header.ok_or(Errno::STALE)?.ownership.session();
         if owner == 0 || !inode.mediation().is_mediated() {

@@ -38,10 +38,11 @@ use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::control::{CONTROL_SIZE, MEMBERS, slot_state};
-use arck_protocol::message::Written;
+use arck_protocol::message::{Named, Written};
 use arck_protocol::socket::Caller;
 use arck_protocol::{Request, Response, ring};
 use arck_verifier::Credentials;
+use arck_verifier::VerifiedState;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, OFlags, SealFlags};
@@ -378,6 +379,23 @@ fn answer_done(state: &State, live: &Live, session: SessionNumber, done: u64) {
 fn response_when_done(state: &State, request: &Request) -> Option<Response> {
     let (inode, append, end) = match request {
         Request::MoveDirectory { .. } => return Some(Response::Done),
+        Request::MakeName {
+            directory, name, ..
+        } => {
+            let made = state.lookup(*directory, name);
+            return made.and_then(|made| {
+                let directory = state.shadow(*directory)?;
+                let named = Named {
+                    inode: made.inode,
+                    generation: made.generation,
+                    is_mediated: directory.mediation().is_mediated(),
+                };
+                Some(Response::Bytes(named.encode()))
+            });
+        }
+        Request::RemoveName { .. } => {
+            return Some(Response::Bytes(Named::default().encode()));
+        }
         Request::Write {
             inode,
             append,

@@ -138,7 +138,7 @@ fn parents_first(creations: &[Creation]) -> Vec<&Creation> {
     ordered
 }
 
-fn created(change: &mut Change<'_>, creation: &Creation) -> Result<(), Errno> {
+pub fn created(change: &mut Change<'_>, creation: &Creation) -> Result<(), Errno> {
     let is_directory = creation.kind == FileKind::Directory;
     let inode = Inode {
         number: creation.inode,

@@ -1,0 +1,309 @@
+//! Names of mediated directories, which sessions that do not trust each other make and take away by turns: by messages,
+//! where ownership would go back and forth for nearly nothing (KucoFS, section 3.2). Nobody has to own the directory for that.
+//!
+//! # Invariants
+//! * A name, what it leads to and the directory's own fields change in one step: whole or not at all, also after a crash.
+//! * Everything is checked inside the change that does it, against what has been folded; what the directory's owner has
+//!   changed of it is folded before, when his lease is over, and he has it no longer then.
+//! * What is made is what a fold lets the user make: of his own, of a group that is his or the directory's.
+//! * Errors are those of open(2), mkdir(2), unlink(2) and rmdir(2).
+
+use crate::core::Core;
+use crate::fold::folding::Failure;
+use crate::fold::reply::Reply;
+use crate::fold::touched::Touched;
+use crate::pool::clock::now;
+use crate::sessions::credits::PAGES_PER_DELTA_PAGE;
+use crate::state::apply::{self, directory};
+use crate::state::change::Change;
+use arck_core_state::directory::Dentry;
+use arck_core_state::geometry::{LINKS_MAX, SessionNumber};
+use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, NAME_MAX};
+use arck_protocol::Response;
+use arck_protocol::message::Named;
+use arck_verifier::{Creation, Credentials, VerifiedState};
+use rustix::io::Errno;
+use std::time::Instant;
+
+/// The sticky bit.
+const STICKY: u32 = 0o1000;
+/// What a directory hands its group down by.
+const SET_GROUP_ID: u32 = 0o2000;
+/// With this and [`SET_GROUP_ID`] a program gets rights.
+const GROUP_EXECUTE: u32 = 0o0010;
+
+/// What becomes of a name.
+#[derive(Clone, Copy)]
+pub enum Wish {
+    Make {
+        kind: FileKind,
+        mode: u32,
+        /// User and group.
+        owner: (u32, u32),
+    },
+    /// Of a directory, or of anything else.
+    Remove { directory: bool },
+}
+
+fn check_name(name: &[u8], wish: Wish) -> Result<(), Errno> {
+    let is_made = matches!(wish, Wish::Make { .. });
+    match name {
+        b"" => Err(Errno::NOENT),
+        b"." | b".." if is_made => Err(Errno::EXIST),
+        b"." | b".." => Err(Errno::INVAL),
+        name if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
+        name if name.iter().any(|&byte| byte == b'/' || byte == 0) => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
+impl Core {
+    /// See [`arck_protocol::Request::MakeName`] and [`arck_protocol::Request::RemoveName`].
+    pub fn change_name(
+        &mut self,
+        session: SessionNumber,
+        directory: (InodeNumber, u32),
+        name: &[u8],
+        wish: Wish,
+    ) -> Reply {
+        if let Err(errno) = check_name(name, wish) {
+            return errno.into();
+        }
+        if let Some(due) = self.put_off(session, directory.0) {
+            return Reply::Later(due);
+        }
+        match self.try_change_name(session, directory, name, wish) {
+            Ok(named) => Reply::Now(Response::Bytes(named.encode())),
+            Err(failure) => failure.into(),
+        }
+    }
+
+    fn try_change_name(
+        &mut self,
+        session: SessionNumber,
+        directory: (InodeNumber, u32),
+        name: &[u8],
+        wish: Wish,
+    ) -> Result<Named, Failure> {
+        let number = directory.0;
+        self.sessions.state.header_of(number, directory.1)?;
+        let who = self.sessions.who(session)?;
+        let inode = *self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
+        if inode.kind() != Some(FileKind::Directory) {
+            return Err(Errno::NOTDIR.into());
+        }
+        if !who.may(&inode, 0o3) || !self.sessions.state.may_reach(&who, number) {
+            return Err(Errno::ACCESS.into());
+        }
+        if !inode.mediation().is_mediated() {
+            return Err(Errno::BUSY.into());
+        }
+        let was_owned = self.take_mediated(&inode)?;
+        self.take_victim(number, name, wish)?;
+        let mediating = &mut self.sessions.mediating;
+        let began = mediating.began();
+        let mediation = match inode.mediation() {
+            Mediation::Found if !mediating.writes(directory, session, was_owned, began) => {
+                Mediation::Auto
+            }
+            as_it_is => as_it_is,
+        };
+        // A name, and what a directory grows by for it; before the change, since this folds.
+        if !self.owners().make_spare(PAGES_PER_DELTA_PAGE) {
+            return Err(Errno::NOSPC.into());
+        }
+        // Of another one, that was done and is not answered yet, no controller would know any more.
+        let keeps_other = self.sessions.has_unanswered(session);
+        let mut made = None;
+        let mut left = None;
+        let changed = self.folding().change_alone(|change, dying| {
+            let place = Place {
+                change,
+                who: &who,
+                directory: number,
+                name,
+                mediation,
+            };
+            match wish {
+                Wish::Make { kind, mode, owner } => made = Some(place.make(kind, mode, owner)?),
+                Wish::Remove { directory } => left = place.remove(directory, dying)?,
+            }
+            if !keeps_other {
+                change.completes_request();
+            }
+            Ok(())
+        });
+        changed?;
+        self.access()
+            .tighten(left.map(Touched::unlinked).into_iter().collect());
+        if mediation == Mediation::Found {
+            self.sessions.mediating.served(directory, Instant::now());
+        }
+        let (inode, generation) = made.unwrap_or_default();
+        Ok(Named {
+            inode,
+            generation,
+            is_mediated: mediation.is_mediated(),
+        })
+    }
+
+    /// A directory that is removed is empty, or not, by what its owner last did.
+    fn take_victim(
+        &mut self,
+        directory: InodeNumber,
+        name: &[u8],
+        wish: Wish,
+    ) -> Result<(), Failure> {
+        let Wish::Remove { directory: true } = wish else {
+            return Ok(());
+        };
+        let victim = self.sessions.state.lookup(directory, name);
+        let Some(victim) = victim.filter(|found| found.kind == FileKind::Directory) else {
+            return Ok(());
+        };
+        let header = self.sessions.state.header_copy(victim.inode);
+        let owner = header.map_or(0, |header| header.ownership.session());
+        if owner != 0 {
+            // Also of who asks: nothing of it is left that is not folded.
+            self.owners().reclaim(owner, &[victim.inode])?;
+        }
+        Ok(())
+    }
+}
+
+/// A name of a directory, in the change that makes it or takes it away.
+struct Place<'a, 'b, 'c> {
+    change: &'a mut Change<'b>,
+    who: &'c Credentials,
+    directory: InodeNumber,
+    name: &'c [u8],
+    mediation: Mediation,
+}
+
+impl Place<'_, '_, '_> {
+    fn parent(&self) -> Result<Inode, Errno> {
+        let inode = self.change.inode(self.directory).ok_or(Errno::STALE)?;
+        match inode.links {
+            0 => Err(Errno::NOENT),
+            _ => Ok(inode),
+        }
+    }
+
+    /// Stores the directory, of which names have changed.
+    fn store(&mut self, mut parent: Inode) {
+        let time = now();
+        (parent.modified, parent.changed) = (time, time);
+        parent.mediation = self.mediation as u32;
+        self.change.set_inode(parent);
+    }
+
+    /// Gives number and generation.
+    fn make(
+        mut self,
+        kind: FileKind,
+        mode: u32,
+        (uid, gid): (u32, u32),
+    ) -> Result<(InodeNumber, u32), Errno> {
+        let is_own = self.who.uid == uid && self.who.in_group(gid);
+        if !is_own && !self.who.is_root() {
+            return Err(Errno::PERM);
+        }
+        let parent = self.parent()?;
+        if directory::find(self.change, &parent, self.name)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let is_directory = kind == FileKind::Directory;
+        if is_directory && parent.links >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
+        let hands_down = parent.mode & SET_GROUP_ID != 0;
+        let gid = if hands_down { parent.gid } else { gid };
+        let mut mode = mode & 0o7777;
+        if is_directory {
+            mode |= parent.mode & SET_GROUP_ID;
+        } else if mode & SET_GROUP_ID != 0
+            && mode & GROUP_EXECUTE != 0
+            && !self.who.is_root()
+            && !self.who.in_group(gid)
+        {
+            mode &= !SET_GROUP_ID;
+        }
+        let number = self.change.take_number()?;
+        self.change.state.pool.allocate_headers(number)?;
+        let fold = self.change.state.numbers.fold();
+        let header = self.change.header(number)?;
+        header.generation = header.generation.max(1);
+        header.ownership = arck_core_state::header::Ownership::SHARED;
+        header.branch_slot = 0;
+        header.fold = fold;
+        let generation = header.generation;
+        apply::created(
+            self.change,
+            &Creation {
+                inode: number,
+                generation,
+                parent: self.directory,
+                kind,
+                mode,
+                uid,
+                gid,
+                created: now(),
+                names: 1,
+            },
+        )?;
+        let dentry = Dentry {
+            inode: number,
+            generation,
+            kind,
+        };
+        // As making it has left it.
+        let mut parent = self.parent()?;
+        directory::add(self.change, &mut parent, self.name, dentry)?;
+        self.change
+            .note_name((self.directory, self.name), None, Some(dentry));
+        parent.links += u32::from(is_directory);
+        self.store(parent);
+        Ok((number, generation))
+    }
+
+    /// Gives what has other names.
+    fn remove(
+        mut self,
+        is_directory: bool,
+        dying: &mut Vec<InodeNumber>,
+    ) -> Result<Option<InodeNumber>, Errno> {
+        let mut parent = self.parent()?;
+        let found = directory::find(self.change, &parent, self.name)?.ok_or(Errno::NOENT)?;
+        match (is_directory, found.kind == FileKind::Directory) {
+            (true, false) => return Err(Errno::NOTDIR),
+            (false, true) => return Err(Errno::ISDIR),
+            _ => {}
+        }
+        let mut victim = self.change.inode(found.inode).ok_or(Errno::IO)?;
+        if parent.mode & STICKY != 0
+            && !self.who.is_root()
+            && self.who.uid != parent.uid
+            && self.who.uid != victim.uid
+        {
+            return Err(Errno::PERM);
+        }
+        if is_directory && victim.entries != 0 {
+            return Err(Errno::NOTEMPTY);
+        }
+        victim.changed = now();
+        let has_others = !is_directory && victim.links > 1;
+        self.change.set_inode(victim);
+        directory::remove(self.change, &mut parent, self.name)?;
+        self.change
+            .note_name((self.directory, self.name), Some(found), None);
+        parent.links = parent.links.saturating_sub(u32::from(is_directory));
+        self.store(parent);
+        if is_directory {
+            apply::orphan(self.change, found.inode)?;
+            dying.push(found.inode);
+        } else {
+            apply::change_links(self.change, found.inode, -1, dying)?;
+        }
+        Ok(has_others.then_some(found.inode))
+    }
+}

@@ -1,0 +1,270 @@
+//! Mediated directories (KucoFS, 3.2): sessions that do not trust each other make and take away names of one by messages, each
+//! whole or not at all for everybody, and nobody becomes its owner.
+
+use arck_testkit::{Random, Shorthand, TestPool};
+use arckfs::{At, Errno, Failure, FileSystem, Mediation};
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+
+const PATH: &str = "/shared";
+
+fn pool() -> TestPool {
+    TestPool::new(128 << 20)
+}
+
+/// Makes the directory, and has it mediated.
+fn plant(session: &FileSystem) {
+    session
+        .make_directory(At::Root, PATH.as_bytes(), 0o777)
+        .expect("a directory");
+    set(session, Mediation::On);
+    assert_eq!(mediation(session), Mediation::On);
+}
+
+fn set(session: &FileSystem, mediation: Mediation) {
+    let set = session.set_mediation(At::Root, PATH.as_bytes(), mediation);
+    set.expect("its owner may");
+}
+
+fn mediation(session: &FileSystem) -> Mediation {
+    let told = session.mediation(At::Root, PATH.as_bytes());
+    told.expect("a directory")
+}
+
+fn owns(session: &FileSystem) -> bool {
+    session.owns(At::Root, PATH.as_bytes()).expect("there")
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T, Failure>) -> Errno {
+    match result {
+        Err(Failure::Errno(errno)) => errno,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("{PATH}/{name}")
+}
+
+fn create(session: &FileSystem, name: &str) -> Result<(), Failure> {
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
+    let handle = session.open(At::Root, path(name).as_bytes(), flags, 0o640)?;
+    session.close(handle);
+    Ok(())
+}
+
+fn unlink(session: &FileSystem, name: &str) -> Result<(), Failure> {
+    session.unlink(At::Root, path(name).as_bytes(), 0)
+}
+
+fn remove(session: &FileSystem, name: &str) -> Result<(), Failure> {
+    session.unlink(At::Root, path(name).as_bytes(), libc::AT_REMOVEDIR)
+}
+
+fn make(session: &FileSystem, name: &str) -> Result<(), Failure> {
+    session.make_directory(At::Root, path(name).as_bytes(), 0o750)
+}
+
+/// Random calls of two sessions by turns, beside a model of what there is: what one has done, the other sees at once, and nobody
+/// owns the directory for it.
+#[test]
+fn what_one_does_the_other_sees() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one);
+    let sessions = [&one, &other];
+    let mut model: BTreeMap<String, bool> = BTreeMap::new();
+    let mut random = Random::new(5);
+    for turn in 0..3_000 {
+        let session = sessions[turn % 2];
+        let name = format!("n{}", random.below(60));
+        let found = model.get(&name).copied();
+        let expected = match (random.below(4), found) {
+            (0, None) => create(session, &name).map(|()| _ = model.insert(name, false)),
+            (0, Some(_)) => Ok(assert_eq!(errno(create(session, &name)), Errno::EXIST)),
+            (1, None) => make(session, &name).map(|()| _ = model.insert(name, true)),
+            (1, Some(_)) => Ok(assert_eq!(errno(make(session, &name)), Errno::EXIST)),
+            (2, None) => Ok(assert_eq!(errno(unlink(session, &name)), Errno::NOENT)),
+            (2, Some(true)) => Ok(assert_eq!(errno(unlink(session, &name)), Errno::ISDIR)),
+            (2, Some(false)) => unlink(session, &name).map(|()| _ = model.remove(&name)),
+            (_, None) => Ok(assert_eq!(errno(remove(session, &name)), Errno::NOENT)),
+            (_, Some(false)) => Ok(assert_eq!(errno(remove(session, &name)), Errno::NOTDIR)),
+            (_, Some(true)) => remove(session, &name).map(|()| _ = model.remove(&name)),
+        };
+        expected.unwrap_or_else(|failure| panic!("turn {turn}: {failure:?}"));
+        let names: Vec<String> = model.keys().cloned().collect();
+        let reader = sessions[random.below(2) as usize];
+        assert_eq!(reader.names(PATH).expect("names"), names, "turn {turn}");
+        let status = reader.stat(At::Root, PATH.as_bytes(), 0).expect("there");
+        let directories = model.values().filter(|&&is_directory| is_directory).count();
+        assert_eq!(status.links as usize, 2 + directories, "turn {turn}");
+        assert!(!owns(&one) && !owns(&other), "turn {turn}");
+    }
+    drop((one, other));
+    assert_eq!(pool.violations(), "");
+}
+
+/// What is made is of its maker, with the mode that he asked for, and is written and read as any other.
+#[test]
+fn what_is_made_is_as_anywhere() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one);
+    for (number, session) in [&one, &other, &one].into_iter().enumerate() {
+        let name = format!("file-{number}");
+        let flags = libc::O_CREAT | libc::O_WRONLY;
+        // Who makes it may write it, whatever its mode says.
+        let handle = session.open(At::Root, path(&name).as_bytes(), flags, 0o400);
+        let handle = handle.expect("made");
+        assert_eq!(session.write(handle, b"contents", None), Ok(8));
+        session.close(handle);
+        for reader in [&one, &other] {
+            assert_eq!(reader.get(&path(&name)).expect("read"), b"contents");
+            let told = reader.stat(At::Root, path(&name).as_bytes(), 0);
+            let told = told.expect("there");
+            assert_eq!(told.mode, libc::S_IFREG | 0o400);
+            assert_eq!(told.links, 1);
+            assert_eq!(
+                (told.uid, told.gid),
+                (
+                    rustix::process::getuid().as_raw(),
+                    rustix::process::getgid().as_raw()
+                )
+            );
+        }
+    }
+    // Groups are handed down as anywhere.
+    one.change_mode(At::Root, PATH.as_bytes(), 0o2777, 0)
+        .expect("chmod");
+    make(&other, "below").expect("made");
+    let below = one
+        .stat(At::Root, path("below").as_bytes(), 0)
+        .expect("there");
+    assert_eq!(below.mode, libc::S_IFDIR | 0o2750);
+    one.make_node(At::Root, path("pipe").as_bytes(), libc::S_IFIFO | 0o600, 0)
+        .expect("a pipe");
+    let pipe = other
+        .stat(At::Root, path("pipe").as_bytes(), 0)
+        .expect("there");
+    assert_eq!(pipe.mode, libc::S_IFIFO | 0o600);
+    // What is in them changes as anywhere.
+    other.put(&path("below/deep"), b"deep").expect("put");
+    assert_eq!(one.get(&path("below/deep")).expect("read"), b"deep");
+    assert_eq!(errno(remove(&one, "below")), Errno::NOTEMPTY);
+    other
+        .unlink(At::Root, path("below/deep").as_bytes(), 0)
+        .expect("unlinked");
+    remove(&one, "below").expect("empty by now");
+    drop((one, other));
+    assert_eq!(pool.violations(), "");
+}
+
+/// What is open stays, though its name is taken away by another session.
+#[test]
+fn what_is_open_outlives_its_name() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one);
+    one.put(&path("kept"), b"kept").expect("put");
+    let handle = one
+        .open_at_root(&path("kept"), libc::O_RDWR)
+        .expect("opened");
+    unlink(&other, "kept").expect("unlinked");
+    assert_eq!(
+        errno(one.get(&path("kept")).map_err(Failure::from)),
+        Errno::NOENT
+    );
+    let mut read = [0; 5];
+    assert_eq!(one.read(handle, &mut read, Some(0)), Ok(4));
+    assert_eq!(one.write(handle, b"more", Some(4)), Ok(4));
+    assert_eq!(one.read(handle, &mut read, Some(3)), Ok(5));
+    assert_eq!(&read, b"tmore");
+    one.close(handle);
+    // With another name, it stays for good.
+    one.put(&path("first"), b"two names").expect("put");
+    one.link(At::Root, path("first").as_bytes(), At::Root, b"/second", 0)
+        .expect("linked");
+    unlink(&other, "first").expect("unlinked");
+    assert_eq!(other.get("/second").expect("read"), b"two names");
+    assert_eq!(one.stat(At::Root, b"/second", 0).expect("there").links, 1);
+    drop((one, other));
+    assert_eq!(pool.violations(), "");
+}
+
+/// Renames and links take the directory for themselves; afterwards it is nobody's.
+#[test]
+fn what_no_message_does_is_done_by_its_owner() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one);
+    for round in 0..50 {
+        let (from, to) = (format!("from-{round}"), format!("to-{round}"));
+        create(&one, &from).expect("made");
+        other
+            .rename(
+                At::Root,
+                path(&from).as_bytes(),
+                At::Root,
+                path(&to).as_bytes(),
+                0,
+            )
+            .expect("renamed");
+        assert!(owns(&other));
+        // What its owner has made, too.
+        create(&other, &from).expect("made");
+        assert!(owns(&other));
+        unlink(&one, &to).expect("unlinked");
+        assert!(!owns(&one) && !owns(&other));
+        assert_eq!(one.names(PATH).expect("names"), [from.clone()]);
+        unlink(&one, &from).expect("unlinked");
+    }
+    set(&one, Mediation::Off);
+    create(&other, "own").expect("made");
+    assert!(owns(&other));
+    drop((one, other));
+    assert_eq!(pool.violations(), "");
+}
+
+/// Threads of two sessions make the same names and take them away: each is made by one, and taken away by one.
+#[test]
+fn each_name_is_made_once() {
+    const NAMES: usize = 300;
+    let pool = pool();
+    let sessions = [pool.session(), pool.session()];
+    plant(&sessions[0]);
+    let barrier = &Barrier::new(4);
+    let counts: Vec<(usize, usize)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let session = &sessions[thread % 2];
+                scope.spawn(move || {
+                    barrier.wait();
+                    let done = |call: &dyn Fn(&str) -> Result<(), Failure>, or: Errno| {
+                        let each = (0..NAMES).filter(|number| match call(&format!("n{number}")) {
+                            Ok(()) => true,
+                            Err(Failure::Errno(errno)) if errno == or => false,
+                            other => panic!("{other:?}"),
+                        });
+                        each.count()
+                    };
+                    let made = done(&|name| create(session, name), Errno::EXIST);
+                    barrier.wait();
+                    let removed = done(&|name| unlink(session, name), Errno::NOENT);
+                    (made, removed)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
+    });
+    assert_eq!(counts.iter().map(|(made, _)| made).sum::<usize>(), NAMES);
+    assert_eq!(
+        counts.iter().map(|(_, removed)| removed).sum::<usize>(),
+        NAMES
+    );
+    assert_eq!(sessions[0].names(PATH).expect("names"), [""; 0]);
+    drop(sessions);
+    assert_eq!(pool.violations(), "");
+}
