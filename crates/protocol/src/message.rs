@@ -160,7 +160,8 @@ pub enum Request {
     /// → `Done` always once the verified state is as new as it gets.
     5 Recall { inodes: InodeList },
     /// Moves a directory to another parent (or exchanges two names, `flags` as renameat2's),
-    /// under the controller's one lock; the caller owns both parents, and has committed them.
+    /// under the controller's one lock; the caller owns both parents, and has committed them. In mediated directories any
+    /// rename, which nobody owns them for.
     6 MoveDirectory {
         from: InodeNumber,
         from_name: Vec<u8> as Bytes<NAME_MAX>,

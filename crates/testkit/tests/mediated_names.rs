@@ -65,6 +65,34 @@ fn make(session: &FileSystem, name: &str) -> Result<(), Failure> {
     session.make_directory(At::Root, path(name).as_bytes(), 0o750)
 }
 
+/// Renames, as the model says it ends.
+fn renamed(session: &FileSystem, model: &mut BTreeMap<String, bool>, from: &str, to: &str) {
+    let source = model.get(from).copied();
+    let target = model.get(to).copied().filter(|_| from != to);
+    let expected = match (source, target) {
+        (None, _) => Some(Errno::NOENT),
+        (Some(false), Some(true)) => Some(Errno::ISDIR),
+        (Some(true), Some(false)) => Some(Errno::NOTDIR),
+        _ => None,
+    };
+    let (from_path, to_path) = (path(from), path(to));
+    let done = session.rename(
+        At::Root,
+        from_path.as_bytes(),
+        At::Root,
+        to_path.as_bytes(),
+        0,
+    );
+    match expected {
+        Some(expected) => assert_eq!(errno(done), expected, "{from} to {to}"),
+        None => {
+            done.expect("renamed");
+            let moved = model.remove(from).expect("it was there");
+            model.insert(to.to_owned(), moved);
+        }
+    }
+}
+
 /// Random calls of two sessions by turns, beside a model of what there is: what one has done, the other sees at once, and nobody
 /// owns the directory for it.
 #[test]
@@ -73,13 +101,21 @@ fn what_one_does_the_other_sees() {
     let (one, other) = (pool.session(), pool.session());
     plant(&one);
     let sessions = [&one, &other];
+    // Its maker owns it until then.
+    create(&other, "first").expect("made");
+    unlink(&one, "first").expect("unlinked");
     let mut model: BTreeMap<String, bool> = BTreeMap::new();
     let mut random = Random::new(5);
     for turn in 0..3_000 {
         let session = sessions[turn % 2];
         let name = format!("n{}", random.below(60));
         let found = model.get(&name).copied();
-        let expected = match (random.below(4), found) {
+        let expected = match (random.below(5), found) {
+            (4, _) => {
+                let to = format!("n{}", random.below(60));
+                renamed(session, &mut model, &name, &to);
+                Ok(())
+            }
             (0, None) => create(session, &name).map(|()| _ = model.insert(name, false)),
             (0, Some(_)) => Ok(assert_eq!(errno(create(session, &name)), Errno::EXIST)),
             (1, None) => make(session, &name).map(|()| _ = model.insert(name, true)),
@@ -191,7 +227,7 @@ fn what_is_open_outlives_its_name() {
     assert_eq!(pool.violations(), "");
 }
 
-/// Renames and links take the directory for themselves; afterwards it is nobody's.
+/// Links take the directory for themselves; afterwards it is nobody's.
 #[test]
 fn what_no_message_does_is_done_by_its_owner() {
     let pool = pool();
@@ -200,23 +236,23 @@ fn what_no_message_does_is_done_by_its_owner() {
     for round in 0..50 {
         let (from, to) = (format!("from-{round}"), format!("to-{round}"));
         create(&one, &from).expect("made");
-        other
-            .rename(
-                At::Root,
-                path(&from).as_bytes(),
-                At::Root,
-                path(&to).as_bytes(),
-                0,
-            )
-            .expect("renamed");
+        let linked = other.link(
+            At::Root,
+            path(&from).as_bytes(),
+            At::Root,
+            path(&to).as_bytes(),
+            0,
+        );
+        linked.expect("linked");
         assert!(owns(&other));
         // What its owner has made, too.
-        create(&other, &from).expect("made");
+        create(&other, "own").expect("made");
         assert!(owns(&other));
         unlink(&one, &to).expect("unlinked");
         assert!(!owns(&one) && !owns(&other));
-        assert_eq!(one.names(PATH).expect("names"), [from.clone()]);
+        assert_eq!(one.names(PATH).expect("names"), [&*from, "own"]);
         unlink(&one, &from).expect("unlinked");
+        unlink(&other, "own").expect("unlinked");
     }
     set(&one, Mediation::Off);
     create(&other, "own").expect("made");

@@ -132,22 +132,27 @@ impl FileSystem {
                     let renamed = context.rename_name(from_end, to_end, flags)?;
                     Ok(match renamed {
                         Renamed::Done | Renamed::Nothing => None,
+                        Renamed::ByMessage { from, to } => {
+                            Some((from, from_name.to_vec(), to, to_name.to_vec(), true))
+                        }
                         Renamed::ByController { from, to } => {
-                            Some((from, from_name.to_vec(), to, to_name.to_vec()))
+                            Some((from, from_name.to_vec(), to, to_name.to_vec(), false))
                         }
                     })
                 })
             })
         })?;
-        let Some((from, from_name, to, to_name)) = renamed else {
+        let Some((from, from_name, to, to_name, by_message)) = renamed else {
             self.engine.kit().give_back();
             return Ok(());
         };
-        let owned = [from, to];
-        let owned = if from == to { &owned[..1] } else { &owned[..] };
-        let other = if from == to { 0 } else { to };
-        self.engine.kit().own([from, other, 0, 0])?;
-        ownership::commit(self.engine.session, owned, false)?;
+        if !by_message {
+            let owned = [from, to];
+            let owned = if from == to { &owned[..1] } else { &owned[..] };
+            let other = if from == to { 0 } else { to };
+            self.engine.kit().own([from, other, 0, 0])?;
+            ownership::commit(self.engine.session, owned, false)?;
+        }
         Ok(self.engine.session.ask(&Request::MoveDirectory {
             from,
             from_name,

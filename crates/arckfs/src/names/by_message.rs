@@ -41,19 +41,17 @@ impl Context<'_> {
     /// What is to be sent for a name of a directory to change; `None`: this session changes it by itself.
     #[inline(always)]
     pub fn by_message(&self, directory: Directory, name: &[u8]) -> Option<Sent> {
-        match directory.has(flag::MEDIATED) {
-            true => self.of_mediated(directory, name),
-            false => None,
-        }
-    }
-
-    #[cold]
-    fn of_mediated(&self, directory: Directory, name: &[u8]) -> Option<Sent> {
-        let is_own = directory.expected().ownership.session() == self.session.number();
-        (!is_own).then(|| Sent {
+        self.goes_by_message(directory).then(|| Sent {
             directory: (directory.number(), directory.generation()),
             name: name.to_vec(),
         })
+    }
+
+    /// Whether names of a directory change by message: it is mediated, and this session does not own it.
+    #[inline(always)]
+    pub fn goes_by_message(&self, directory: Directory) -> bool {
+        directory.has(flag::MEDIATED)
+            && directory.expected().ownership.session() != self.session.number()
     }
 }
 

@@ -32,6 +32,11 @@ pub enum Renamed {
     Done,
     /// Both are names of one inode: nothing is to be done.
     Nothing,
+    /// In mediated directories.
+    ByMessage {
+        from: InodeNumber,
+        to: InodeNumber,
+    },
     /// A directory changes its parent, or two names are exchanged.
     ByController {
         from: InodeNumber,
@@ -286,7 +291,15 @@ impl Context<'_> {
         }
         let across = from.directory.number() != to.directory.number();
         let moves_directory = source.kind == FileKind::Directory;
+        let is_sent = self.goes_by_message(from.directory) && self.goes_by_message(to.directory);
+        let by_message = Ok(Renamed::ByMessage {
+            from: from.directory.number(),
+            to: to.directory.number(),
+        });
         if flags & EXCHANGE != 0 || (moves_directory && across) {
+            if is_sent {
+                return by_message;
+            }
             return by_controller(from.directory, to.directory);
         }
         let moved = self.view_of(from.directory, from.name, source)?;
@@ -294,6 +307,13 @@ impl Context<'_> {
             Some(target) => Some(self.view_of(to.directory, to.name, target)?),
             None => None,
         };
+        if is_sent {
+            self.may_remove(from.directory, moved)?;
+            if let Some(victim) = victim {
+                self.may_remove(to.directory, victim)?;
+            }
+            return by_message;
+        }
         self.rename_locked(from, to, looked_from, looked_to, moved, victim)?;
         if let Some(victim) = victim {
             self.dispose(victim);

@@ -99,13 +99,11 @@ impl Core {
             return Err(Errno::BUSY.into());
         }
         let was_owned = self.take_mediated(&inode)?;
-        self.take_victim(number, name, wish)?;
-        let mediating = &mut self.sessions.mediating;
-        let began = mediating.began();
+        if let Wish::Remove { directory: true } = wish {
+            self.take_directory(number, name)?;
+        }
         let mediation = match inode.mediation() {
-            Mediation::Found if !mediating.writes(directory, session, was_owned, began) => {
-                Mediation::Auto
-            }
+            Mediation::Found if !self.takes_turns(directory, session, was_owned) => Mediation::Auto,
             as_it_is => as_it_is,
         };
         // A name, and what a directory grows by for it; before the change, since this folds.
@@ -147,16 +145,25 @@ impl Core {
         })
     }
 
-    /// A directory that is removed is empty, or not, by what its owner last did.
-    fn take_victim(
+    /// A session changes what was found to be better mediated; `was_owned`: somebody had to give it up for that. Whether it
+    /// stays so.
+    pub(super) fn takes_turns(
+        &mut self,
+        what: (InodeNumber, u32),
+        session: SessionNumber,
+        was_owned: bool,
+    ) -> bool {
+        let mediating = &mut self.sessions.mediating;
+        let began = mediating.began();
+        mediating.writes(what, session, was_owned, began)
+    }
+
+    /// A directory that is removed is empty, or not, by what its owner last did: whatever is to be removed, if it is one.
+    pub(super) fn take_directory(
         &mut self,
         directory: InodeNumber,
         name: &[u8],
-        wish: Wish,
     ) -> Result<(), Failure> {
-        let Wish::Remove { directory: true } = wish else {
-            return Ok(());
-        };
         let victim = self.sessions.state.lookup(directory, name);
         let Some(victim) = victim.filter(|found| found.kind == FileKind::Directory) else {
             return Ok(());

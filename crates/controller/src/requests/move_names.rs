@@ -1,4 +1,4 @@
-//! Renames that the controller does itself: a directory to another parent, exchanges.
+//! Renames that the controller does itself: a directory to another parent, exchanges, and all of mediated directories.
 //!
 //! # Invariants
 //! * There is one thread, so there is one such move at a time: no two can close a cycle.
@@ -17,7 +17,7 @@ use crate::state::apply::{self, directory};
 use crate::state::change::Change;
 use arck_core_state::directory::Dentry;
 use arck_core_state::geometry::{LINKS_MAX, SessionNumber};
-use arck_core_state::{FileKind, Inode, InodeNumber, NAME_MAX, ROOT_INODE};
+use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, NAME_MAX, ROOT_INODE};
 use arck_protocol::Response;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
@@ -80,14 +80,27 @@ impl Core {
                 name: to_name,
             },
         );
-        match self
-            .owners()
-            .acquire(session, &[from.directory, to.directory])
-        {
-            Reply::Now(Response::Done) => {}
-            other => return other,
+        let ends = [from.directory, to.directory];
+        let is_mediated = ends.iter().all(|&number| {
+            let inode = self.sessions.state.shadow(number);
+            inode.is_some_and(|inode| inode.mediation().is_mediated())
+        });
+        if is_mediated {
+            let due = ends.map(|number| self.put_off(session, number));
+            if let Some(due) = due.into_iter().flatten().max() {
+                return Reply::Later(due);
+            }
+        } else {
+            match self.owners().acquire(session, &ends) {
+                Reply::Now(Response::Done) => {}
+                other => return other,
+            }
         }
-        match self.try_move(session, from, to, flags) {
+        let moved = match is_mediated {
+            true => self.move_mediated(session, from, to, flags),
+            false => self.try_move(session, from, to, flags),
+        };
+        match moved {
             Ok(()) => {
                 let mut touched = Vec::new();
                 for end in [from, to] {
@@ -101,6 +114,52 @@ impl Core {
             }
             Err(failure) => failure.into(),
         }
+    }
+
+    /// A move in directories that are nobody's, but for what no message does; what their owners have changed is folded first.
+    fn move_mediated(
+        &mut self,
+        session: SessionNumber,
+        from: End<'_>,
+        to: End<'_>,
+        flags: u32,
+    ) -> Result<(), Failure> {
+        let who = self.sessions.who(session)?;
+        for number in [from.directory, to.directory] {
+            let inode = *self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
+            if !self.sessions.state.may_reach(&who, number) {
+                return Err(Errno::ACCESS.into());
+            }
+            let was_owned = self.take_mediated(&inode)?;
+            let turn = (number, inode.generation);
+            if inode.mediation() == Mediation::Found && !self.takes_turns(turn, session, was_owned)
+            {
+                self.access().set_mediation(number, Mediation::Auto)?;
+            }
+        }
+        if flags & EXCHANGE == 0 {
+            self.take_directory(to.directory, to.name)?;
+        }
+        // A name, or one at each end; before it, since this folds.
+        if !self.owners().make_spare(2 * PAGES_PER_DELTA_PAGE) {
+            return Err(Errno::NOSPC.into());
+        }
+        let target = self.sessions.state.lookup(to.directory, to.name);
+        // Of another one, that was done and is not answered yet, no controller would know any more.
+        let keeps_other = self.sessions.has_unanswered(session);
+        self.folding().change_alone(|change, dying| {
+            if !keeps_other {
+                change.completes_request();
+            }
+            Move {
+                change,
+                who: &who,
+                from,
+                to,
+                target,
+            }
+            .run(flags, dying)
+        })
     }
 
     fn try_move(

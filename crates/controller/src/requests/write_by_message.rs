@@ -67,12 +67,8 @@ impl Core {
         bytes: &[u8],
     ) -> Result<Written, Errno> {
         let (inode, was_owned) = self.expect_file(session, file, true)?;
-        let mediating = &mut self.sessions.mediating;
-        let began = mediating.began();
         let mediation = match inode.mediation() {
-            Mediation::Found if !mediating.writes(file, session, was_owned, began) => {
-                Mediation::Auto
-            }
+            Mediation::Found if !self.takes_turns(file, session, was_owned) => Mediation::Auto,
             as_it_is => as_it_is,
         };
         let mut end = 0;
