@@ -38,6 +38,9 @@ use subject::{PAGE, Subject};
 
 pub use session::{main as session, program};
 
+/// What a filter calls the table of turns without a pause.
+const ALTERNATING: &str = "by turns";
+
 #[derive(Args)]
 #[command(after_help = "Examples:
   arck-bench sharing              files up to 1 GiB, directories up to 1,000,000
@@ -63,7 +66,7 @@ pub struct SharingArguments {
     #[arg(long, value_name = "N", default_value_t = 101)]
     turns: usize,
 
-    /// Only cases whose name contains this
+    /// Only cases whose name contains this; "by turns" are writes and names without a pause
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 
@@ -138,9 +141,9 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
         }
     }
     meter.stop()?;
-    let alternating = match arguments.filter {
-        Some(_) => Vec::new(),
-        None => {
+    let alternating = match &arguments.filter {
+        Some(filter) if !ALTERNATING.contains(&**filter) => Vec::new(),
+        _ => {
             let library = pool::find_library().ok_or(
                 "there is no libarck_preload.so beside arck-bench: scripts/cargo build --release -p arck-preload",
             )?;

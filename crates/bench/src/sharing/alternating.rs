@@ -1,5 +1,5 @@
-//! Writes by turns, without a pause, of two unmodified programs that have no group: one writes to the beginning of a file, the other reads that, and then it is
-//! the other's turn. By owners, each of which waits for a lease; by messages; as the controller finds; and on tmpfs.
+//! Turns, without a pause, of two unmodified programs that have no group: one writes to the beginning of a file, the other reads that, and then it is
+//! the other's turn. Or one makes a file in a directory, and the other removes it. By owners, each of which waits for a lease; by messages; as the controller finds; and on tmpfs.
 //!
 //! # Invariants
 //! * Turns of all take turns with each other, but for those of [`How::Auto`]: between two of them there would be more than
@@ -15,8 +15,8 @@ use std::path::Path;
 
 /// Turns that are not counted.
 const WARM: usize = 4;
-/// Bytes of a write.
-const SIZES: [usize; 3] = [100, 4096, 65_536];
+/// Bytes of a write; 0: a name.
+const SIZES: [usize; 4] = [100, 4096, 65_536, 0];
 
 /// What was found of one size; microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -82,7 +82,10 @@ pub fn measure(
             let how = How::ALL[at];
             let place = if how == How::Tmpfs { &*tmpfs } else { mount };
             let order = |write| Order::Turn {
-                path: format!("{place}/{}", name(how, bytes)),
+                path: match bytes {
+                    0 => format!("{place}/{}/{turn}", name(how, bytes)),
+                    _ => format!("{place}/{}", name(how, bytes)),
+                },
                 bytes,
                 write,
             };

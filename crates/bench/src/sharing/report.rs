@@ -168,9 +168,9 @@ impl output::Report for Report {
         };
         writeln!(
             text,
-            "\nTwo unmodified programs without a group: writes by turns without a pause, and what the other reads of each; microseconds, of {} turns, which \
-             take turns with those of the others, but for what is found: those come in a row, from the first.\n\n\
-             | bytes | how | write | 99 of 100 within | longest | read | 99 of 100 within |\n\
+            "\nTwo unmodified programs without a group: writes by turns without a pause, and what the other reads of each; at the end files that one makes in a directory and \
+             the other removes; microseconds, of {} turns, which take turns with those of the others, but for what is found: those come in a row, from the first.\n\n\
+             | bytes | how | write, make | 99 of 100 within | longest | read, remove | 99 of 100 within |\n\
              | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
             first.turns
         )?;
@@ -178,7 +178,10 @@ impl output::Report for Report {
             writeln!(
                 text,
                 "| {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
-                found.bytes,
+                match found.bytes {
+                    0 => "a name".to_owned(),
+                    bytes => bytes.to_string(),
+                },
                 found.how.name(),
                 found.write,
                 found.write_99,

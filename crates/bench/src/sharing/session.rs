@@ -42,13 +42,13 @@ pub enum Order {
     Remove { path: String },
     /// Whether a file may become mediated by itself.
     MayBeMediated { path: String, may: bool },
-    /// A file of so many bytes, written in this way.
+    /// A file of so many bytes, written in this way; or, with none, a directory.
     TurnsFile {
         path: String,
         bytes: usize,
         how: How,
     },
-    /// Of a program: so many bytes from a file's beginning on, written or read.
+    /// Of a program: so many bytes from a file's beginning on, written or read; or, with none, a file made or removed.
     Turn {
         path: String,
         bytes: usize,
@@ -172,6 +172,19 @@ pub fn main(pool: &Path) -> Outcome<()> {
 /// The process as a program under the preload library, without a group: all that it does are libc's calls.
 pub fn program() -> Outcome<()> {
     follow_all(|order| match order {
+        Order::Turn {
+            path,
+            bytes: 0,
+            write,
+        } => {
+            let begin = now();
+            match write {
+                true => std::fs::File::create_new(path).map(drop),
+                false => std::fs::remove_file(path),
+            }
+            .map_err(|error| format!("{path}: {error}"))?;
+            Ok(Answer::Timed { begin, end: now() })
+        }
         Order::Turn { path, bytes, write } => {
             let failed = |error: std::io::Error| format!("{path}: {error}");
             let mut data = vec![7; *bytes];
@@ -300,13 +313,23 @@ impl Session {
             Order::TurnsFile { path, bytes, how } => {
                 let data = vec![1; *bytes];
                 if *how == How::Tmpfs {
-                    std::fs::write(path, &data).map_err(|error| format!("{path}: {error}"))?;
+                    match bytes {
+                        0 => std::fs::create_dir(path),
+                        _ => std::fs::write(path, &data),
+                    }
+                    .map_err(|error| format!("{path}: {error}"))?;
                     return Ok(Answer::Done);
                 }
-                let flags = libc::O_CREAT | libc::O_RDWR;
-                let file = self.calls.open(&self.calls.path(path), flags)?;
-                self.calls.write(file, &data, 0)?;
-                self.files.insert(path.clone(), file);
+                if *bytes == 0 {
+                    let path = path.as_bytes();
+                    let made = self.calls.file_system.make_directory(At::Root, path, 0o777);
+                    made.map_err(|failure| format!("{failure:?}"))?;
+                } else {
+                    let flags = libc::O_CREAT | libc::O_RDWR;
+                    let file = self.calls.open(&self.calls.path(path), flags)?;
+                    self.calls.write(file, &data, 0)?;
+                    self.files.insert(path.clone(), file);
+                }
                 let mediation = match how {
                     How::Messages => Mediation::On,
                     How::Auto => Mediation::Auto,

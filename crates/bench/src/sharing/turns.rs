@@ -66,14 +66,14 @@ pub fn measure(
 ) -> Outcome<Turns> {
     let path = subject.path("shared");
     let pages = match subject {
-        Subject::File { bytes, .. } => {
-            // What is handed over here would not be otherwise.
-            let (path, may) = (path.clone(), false);
-            pair[0].ask(&Order::MayBeMediated { path, may })?;
-            Random(1).below(bytes / PAGE, PAGES)
-        }
+        Subject::File { bytes, .. } => Random(1).below(bytes / PAGE, PAGES),
         Subject::Directory { .. } => vec![0],
     };
+    // What is handed over here would not be otherwise.
+    pair[0].ask(&Order::MayBeMediated {
+        path: path.clone(),
+        may: false,
+    })?;
     // Once all pages, until each is the one's or the other's in turn; and the first two bring each
     // session its first pages and numbers.
     let warm = 2 * pages.len();
@@ -126,9 +126,7 @@ pub fn measure(
     for path in left {
         pair[0].ask(&Order::Remove { path })?;
     }
-    if let Subject::File { .. } = subject {
-        pair[0].ask(&Order::MayBeMediated { path, may: true })?;
-    }
+    pair[0].ask(&Order::MayBeMediated { path, may: true })?;
     pair[0].ask(&Order::GiveUp)?;
     Ok(summary(&all))
 }
