@@ -2,24 +2,57 @@
 
 use crate::fold::Folding;
 use crate::fold::folding::Failure;
+use crate::state::change::{Change, Weight};
 use arck_core_state::InodeNumber;
 use rustix::io::Errno;
+
+/// So many orphans that come one by one are looked at together.
+const TOGETHER: usize = 32;
+/// Of no more pages than this each.
+const SMALL: u64 = 16;
+/// Where fewer pages are left, each is looked at as it comes.
+const PLENTY: u64 = 4096;
 
 impl Folding<'_> {
     /// A change of the controller's own, of inodes that nobody owns.
     pub fn change_alone(
         &mut self,
-        what: impl FnOnce(
-            &mut crate::state::change::Change<'_>,
-            &mut Vec<InodeNumber>,
-        ) -> Result<(), Errno>,
+        what: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<(), Failure> {
-        let mut dying = Vec::new();
-        let mut change = crate::state::change::Change::new(&mut self.sessions.state);
-        what(&mut change, &mut dying)?;
-        change.commit(crate::state::change::Weight::Fold)?;
-        self.sessions.state.orphans.extend(dying.iter().copied());
+        let dying = self.change(what)?;
         self.free_orphans(Some(&dying));
         Ok(())
+    }
+
+    /// The same of what loses its last name in one of many such changes: it is freed with others, or when the service looks
+    /// at all orphans. What is large is freed at once, and so is all where little is left.
+    pub fn change_one_of_many(
+        &mut self,
+        what: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<(), Failure> {
+        let dying = self.change(what)?;
+        let is_small = |&number: &InodeNumber| {
+            let inode = self.sessions.state.shadow(number);
+            inode.is_some_and(|inode| inode.pages <= SMALL)
+        };
+        let may_wait = dying.iter().all(is_small) && self.sessions.spare_pages() >= PLENTY;
+        self.freed.together.extend(dying);
+        if !may_wait || self.freed.together.len() >= TOGETHER {
+            let together = std::mem::take(&mut self.freed.together);
+            self.free_orphans(Some(&together));
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        what: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
+    ) -> Result<Vec<InodeNumber>, Failure> {
+        let mut dying = Vec::new();
+        let mut change = Change::new(&mut self.sessions.state);
+        what(&mut change, &mut dying)?;
+        change.commit(Weight::Fold)?;
+        self.sessions.state.orphans.extend(dying.iter().copied());
+        Ok(dying)
     }
 }

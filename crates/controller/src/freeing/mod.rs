@@ -30,6 +30,8 @@ pub struct Freed {
     pub owned: BTreeMap<SessionNumber, NumberSet>,
     /// Somebody is at that: see [`crate::fold::orphans`].
     pub is_freeing_owned: bool,
+    /// Orphans that came one by one: to look whether any session has them open takes a barrier, which one does for several.
+    pub together: Vec<InodeNumber>,
     /// When segments were given back last.
     pub gave_back: Option<Instant>,
 }

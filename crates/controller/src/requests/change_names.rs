@@ -114,7 +114,7 @@ impl Core {
         let keeps_other = self.sessions.has_unanswered(session);
         let mut made = None;
         let mut left = None;
-        let changed = self.folding().change_alone(|change, dying| {
+        let changed = self.folding().change_one_of_many(|change, dying| {
             let place = Place {
                 change,
                 who: &who,

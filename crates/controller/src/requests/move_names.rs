@@ -147,7 +147,7 @@ impl Core {
         let target = self.sessions.state.lookup(to.directory, to.name);
         // Of another one, that was done and is not answered yet, no controller would know any more.
         let keeps_other = self.sessions.has_unanswered(session);
-        self.folding().change_alone(|change, dying| {
+        self.folding().change_one_of_many(|change, dying| {
             if !keeps_other {
                 change.completes_request();
             }
