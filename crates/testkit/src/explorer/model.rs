@@ -11,7 +11,7 @@ use crate::Shorthand;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, index};
 use arck_protocol::message::{WRITE_MAX, Written};
 use arck_protocol::{Request, Response};
-use arckfs::{At, Failure, FileSystem, Handle, SetTime, Subject, Timestamp};
+use arckfs::{At, Failure, FileSystem, Handle, Mediation, SetTime, Subject, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -49,6 +49,8 @@ pub enum Operation {
     Tell(&'static str, u64, usize, u8),
     /// [`Truncate`](Operation::Truncate), in the same way.
     TellSize(&'static str, u64),
+    /// Has a directory mediated: while nobody owns it, its names change by messages.
+    Mediate(&'static str),
     /// At the end.
     Append(&'static str, usize, u8),
     Truncate(&'static str, u64),
@@ -201,6 +203,7 @@ impl Operation {
                 let written = session.write(handle(path), &filling(length, fill), Some(offset))?;
                 assert_eq!(written, length);
             }
+            O::Mediate(path) => session.set_mediation(at, path.as_bytes(), Mediation::On)?,
             O::TellSize(path, size) => {
                 let (inode, generation) = identity(session, path)?;
                 session.session().ask(&Request::Resize {
@@ -597,7 +600,7 @@ impl Tree {
                 let gone: Vec<String> = self.paths.range(first).map(|one| one.0.clone()).collect();
                 gone.iter().for_each(|path| self.remove(path));
             }
-            O::SetTimes(..) | O::Commit(_) | O::Litter(..) => {}
+            O::SetTimes(..) | O::Commit(_) | O::Litter(..) | O::Mediate(_) => {}
         }
     }
 

@@ -129,6 +129,7 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
         O::Exchange(from, to) => {
             is_file(from) && is_file(to) && tree.paths.get(from) != tree.paths.get(to)
         }
+        O::Mediate(path) => kind(tree, path) == Some(FileKind::Directory),
         O::Write(path, ..) | O::Tell(path, ..) => is_file(path),
         O::Append(path, ..) | O::Truncate(path, _) | O::TellSize(path, _) => is_file(path),
         O::Litter(path, _) => is_file(path),
@@ -728,6 +729,36 @@ pub fn relocations() -> Vec<Workload> {
             O::Commit(false),
         ],
         vec![O::Tell("g", 0, 40_000, 20), O::Tell("g", 100, 65_536, 21)],
+        // Names that it changes.
+        vec![
+            O::Mediate("d"),
+            O::Commit(true),
+            O::Create("d/n"),
+            O::Unlink("d/x"),
+            O::Write("d/n", 0, 5000, 20),
+            O::Unlink("d/n"),
+            O::Create("d/n"),
+        ],
+        vec![
+            O::Mediate("e"),
+            O::Mediate("d"),
+            O::Commit(true),
+            O::MakeDirectory("e/n"),
+            O::Create("e/n/inside"),
+            O::Rename("d/x", "e/x"),
+            O::Create("d/x"),
+            O::Rename("e/x", "d/x"),
+        ],
+        vec![
+            O::Mediate("d"),
+            O::Commit(true),
+            O::Link("f", "d/f"),
+            O::Commit(true),
+            O::Unlink("d/f"),
+            O::MakeDirectory("d/m"),
+            O::RemoveDirectory("d/m"),
+            O::Rename("d/x", "d/y"),
+        ],
         // And cut.
         vec![
             O::Append("f", 9000, 20),
