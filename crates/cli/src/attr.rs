@@ -17,13 +17,15 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   arck attr log/events                     how sessions write this file
   arck attr --mediated on log/events       by messages, from now on
+  arck attr --mediated on spool            the names of a directory
   arck attr --pool /dev/shm/pool --json /arck/log/*
 
-A file is written by its owner: one session, which passes it on to the next that
-wants it. Programs that do not trust each other (other users, `arck run
---no-group`) and write a file by turns, a little each, wait for that at every
-turn. A mediated file they write by messages to the controller, and nobody owns
-it; each write of up to 64 KiB is there whole, or not at all, for everybody.
+A file or a directory is changed by its owner: one session, which passes it on to
+the next that wants it. Programs that do not trust each other (other users, `arck
+run --no-group`) and change one by turns, a little each, wait for that at every
+turn. What is mediated they change by messages to the controller, and nobody owns
+it: each write of up to 64 KiB is there whole, or not at all, for everybody, and
+so is each name that is made in a directory, renamed or removed.
 
 `auto` has the controller find out which is faster; `on` and `off` are for who
 knows. Only the file's user and root may say so. `arck attr` prints `mediated
@@ -35,7 +37,7 @@ pub struct AttrArguments {
     #[arg(long, value_name = "POOL")]
     pool: Option<PathBuf>,
 
-    /// How sessions are to write the files
+    /// How sessions are to write the files, or change the directories' names
     #[arg(long, value_name = "HOW")]
     mediated: Option<Wish>,
 
@@ -43,7 +45,7 @@ pub struct AttrArguments {
     #[arg(long)]
     json: bool,
 
-    /// Files, by their paths in the pool, with or without /arck before them
+    /// Files and directories, by their paths in the pool, with or without /arck before them
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
 }
@@ -69,7 +71,7 @@ impl From<Wish> for Mediation {
     }
 }
 
-/// What is told of a file.
+/// What is told of a file or a directory.
 #[derive(Serialize)]
 struct Told<'p> {
     path: &'p Path,
@@ -99,7 +101,9 @@ fn within_pool(path: &Path) -> &[u8] {
 
 fn line_of(failure: Failure) -> String {
     match failure {
-        Failure::Errno(arckfs::Errno::INVAL) => "not a file; only files are mediated".to_owned(),
+        Failure::Errno(arckfs::Errno::INVAL) => {
+            "neither a file nor a directory; only those are mediated".to_owned()
+        }
         Failure::Errno(arckfs::Errno::PERM) => {
             "only its user and root may say how it is written".to_owned()
         }

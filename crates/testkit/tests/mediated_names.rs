@@ -1,10 +1,15 @@
 //! Mediated directories (KucoFS, 3.2): sessions that do not trust each other make and take away names of one by messages, each
 //! whole or not at all for everybody, and nobody becomes its owner.
 
+use arck_protocol::control::slot_state;
+use arck_protocol::message::{MESSAGE_MAX, Named};
+use arck_protocol::{Request, Response};
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem, Mediation};
 use std::collections::BTreeMap;
 use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 const PATH: &str = "/shared";
 
@@ -302,5 +307,111 @@ fn each_name_is_made_once() {
     );
     assert_eq!(sessions[0].names(PATH).expect("names"), [""; 0]);
     drop(sessions);
+    assert_eq!(pool.violations(), "");
+}
+
+/// A controller that ends between having changed a name and saying so: the next one says so, and changes nothing.
+#[test]
+fn what_was_done_is_told_by_the_next_controller() {
+    let mut pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one);
+    create(&other, "first").expect("made");
+    let at = one.stat(At::Root, PATH.as_bytes(), 0).expect("there").inode as u32;
+    let generation = one.session().header(at).expect("there").generation();
+    let owner = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let make = |name: &str| Request::MakeName {
+        directory: at,
+        generation,
+        name: name.into(),
+        kind: arck_core_state::FileKind::File as u8,
+        mode: 0o640,
+        uid: owner.0,
+        gid: owner.1,
+    };
+    let remove = |name: &str| Request::RemoveName {
+        directory: at,
+        generation,
+        name: name.into(),
+        is_directory: false,
+    };
+    let steps: [(Request, fn(&FileSystem) -> Result<(), Failure>, &[&str]); 3] = [
+        (make("n"), |one| create(one, "n"), &["first", "n"]),
+        (remove("first"), |one| unlink(one, "first"), &["n"]),
+        (remove("n"), |one| unlink(one, "n"), &[]),
+    ];
+    for (request, call, names) in steps {
+        call(&one).expect("done");
+        // One thread has one slot, in which its answer stands by now.
+        let slot = &one.session().control().requests[0];
+        let mut bytes = [0; MESSAGE_MAX];
+        let used = request.encode(&mut bytes).expect("fits");
+        for (word, value) in slot.payload.iter().zip(bytes.chunks_exact(8)) {
+            word.store(
+                u64::from_le_bytes(value.try_into().unwrap()),
+                Ordering::Relaxed,
+            );
+        }
+        slot.length.store(used as u32, Ordering::Relaxed);
+        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::FREE);
+        pool.kill();
+        // As it stands where nobody has answered.
+        slot.state.store(slot_state::SUBMITTED, Ordering::Release);
+        pool.serve();
+        // By its next request the session comes back.
+        one.fold(false).expect("folded");
+        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::DONE);
+        let told = arck_protocol::ring::finish(one.session().control(), 0, Duration::ZERO);
+        let Ok(Response::Bytes(told)) = told else {
+            panic!("{told:?}");
+        };
+        let told = Named::decode(&told).expect("a name");
+        let made = matches!(request, Request::MakeName { .. });
+        let expected = match made {
+            true => {
+                other
+                    .stat(At::Root, path("n").as_bytes(), 0)
+                    .expect("there")
+                    .inode
+            }
+            false => 0,
+        };
+        assert_eq!(u64::from(told.inode), expected);
+        assert_eq!(one.names(PATH).expect("names"), names);
+    }
+}
+
+/// What takes a turn at a directory, a name each, is found; who is alone there is left alone.
+#[test]
+fn who_takes_turns_is_found() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one);
+    set(&one, Mediation::Auto);
+    let sessions = [&one, &other];
+    let mut turns = 0;
+    while mediation(&one) == Mediation::Auto {
+        create(sessions[turns % 2], &format!("n{turns}")).expect("made");
+        turns += 1;
+        assert!(turns < 1000, "it was never found");
+    }
+    assert_eq!(mediation(&one), Mediation::Found);
+    for turn in 0..20 {
+        create(sessions[turn % 2], &format!("m{turn}")).expect("made");
+        // Whoever had it when it was found gives it up.
+        assert!(turn == 0 || !owns(&one) && !owns(&other), "turn {turn}");
+    }
+    let mut alone = 0;
+    while mediation(&one) == Mediation::Found {
+        create(&one, &format!("a{alone}")).expect("made");
+        alone += 1;
+        assert!(alone < 1000, "it was never left");
+    }
+    create(&one, "own").expect("made");
+    assert!(owns(&one));
+    drop((one, other));
     assert_eq!(pool.violations(), "");
 }

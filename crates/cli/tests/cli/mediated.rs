@@ -18,7 +18,7 @@ fn attr(pool: &Path, arguments: &[&str]) -> Output {
 fn what_is_said_is_told_and_stays() {
     let place = Place::made();
     let pool = place.pool();
-    let made = "echo text >/arck/file; mkdir /arck/directory";
+    let made = "echo text >/arck/file; mkdir /arck/directory; mkfifo /arck/pipe";
     succeeded(&Running::start(run(&pool, &[], &["sh", "-c", made])).finished(SOON));
     for (said, told, json) in [
         (
@@ -51,9 +51,12 @@ fn what_is_said_is_told_and_stays() {
         assert_eq!(succeeded(&attr(&pool, &["file"])), told);
         assert_eq!(succeeded(&attr(&pool, &["--json", "file"])).trim(), json);
     }
+    succeeded(&attr(&pool, &["--mediated", "on", "directory"]));
+    let told = succeeded(&attr(&pool, &["directory"]));
+    assert_eq!(told, "directory: mediated\n");
     refused(
-        &attr(&pool, &["--mediated", "on", "directory"]),
-        "only files are mediated",
+        &attr(&pool, &["--mediated", "on", "pipe"]),
+        "neither a file nor a directory",
     );
     refused(&attr(&pool, &["nothing"]), "nothing: No such file");
     // What can be told is told.
@@ -86,6 +89,53 @@ fn assert_all_there(log: &str, names: &[&str], lines: u32) {
         next[at] += 1;
     }
     assert_eq!(next, vec![lines + 1; names.len()]);
+}
+
+/// Shells that make files of one directory, move them and remove them, each its own and all of them some that are named as the other's.
+#[test]
+fn shells_without_a_group_change_names_of_a_directory() {
+    const NAMES: u32 = 30;
+    let place = Place::made();
+    let pool = place.pool();
+    let mut serving = Serving::start(&pool, &[]);
+    let plain = |script: &str| {
+        succeeded(
+            &Running::start(run(&pool, &["--no-group"], &["bash", "-c", script])).finished(SOON),
+        )
+    };
+    for how in ["on", "auto", "off"] {
+        plain(&format!("mkdir /arck/{how}"));
+        succeeded(&attr(&pool, &["--mediated", how, how]));
+        let running = ["one", "other"].map(|name| {
+            let script = format!(
+                "cd /arck/{how} && for i in $(seq {NAMES}); do
+                     echo {name} >new-{name}-$i || exit 1
+                     mv -n new-{name}-$i {name}-$i || exit 1
+                     (set -o noclobber; echo {name} >both-$i) 2>/dev/null && echo $i
+                     if ((i % 3 == 0)); then rm {name}-$i || exit 1; fi
+                 done"
+            );
+            Running::start(run(&pool, &["--no-group"], &["bash", "-c", &script]))
+        });
+        let made: Vec<String> = running
+            .map(|running| succeeded(&running.finished(SOON)))
+            .to_vec();
+        let count: usize = made.iter().map(|made| made.lines().count()).sum();
+        assert_eq!(count, NAMES as usize, "{how}: each is made by one of them");
+        let names = plain(&format!(
+            "cd /arck/{how} && ls | wc -l && cat one-* | sort | uniq -c && cat both-* | wc -l"
+        ));
+        let words: Vec<&str> = names.split_whitespace().collect();
+        let left = NAMES - NAMES / 3;
+        let expected = [2 * left + NAMES, left].map(|count| count.to_string());
+        assert_eq!(
+            words,
+            [&*expected[0], &*expected[1], "one", &*NAMES.to_string()],
+            "{how}"
+        );
+    }
+    serving.signal(libc::SIGTERM);
+    assert!(serving.process.wait().unwrap().success());
 }
 
 #[test]

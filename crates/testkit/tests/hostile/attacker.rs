@@ -97,6 +97,8 @@ pub fn errno_name(errno: i32) -> String {
         (libc::ECONNREFUSED, "ECONNREFUSED"),
         (libc::EIO, "EIO"),
         (libc::EISDIR, "EISDIR"),
+        (libc::ENOTDIR, "ENOTDIR"),
+        (libc::EEXIST, "EEXIST"),
         (libc::EFBIG, "EFBIG"),
     ] {
         if errno == number {

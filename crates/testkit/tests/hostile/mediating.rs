@@ -2,7 +2,8 @@
 
 use super::attacker::{Attacker, said};
 use super::table::{Attack, case};
-use arck_core_state::{InodeNumber, Mediation};
+use super::world::ATTACKER_USER;
+use arck_core_state::{FileKind, InodeNumber, Mediation};
 use arck_protocol::Request;
 use arck_protocol::control::ATTACHED_MAX;
 use std::collections::BTreeSet;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Who it is, where users are told apart.
+const USER: u32 = ATTACKER_USER.0;
 /// How long a flood lasts.
 const FLOOD: Duration = Duration::from_secs(2);
 
@@ -36,6 +39,34 @@ fn own_file(a: &Attacker) -> (InodeNumber, u32) {
     let file = a.find("attacker/file");
     assert_eq!(mediate(a, file, Mediation::On as u32), "accepted");
     (file, a.header(file).generation())
+}
+
+/// A directory of its own, which it has had mediated.
+fn own_directory(a: &Attacker) -> (InodeNumber, u32) {
+    let directory = a.find("attacker");
+    assert_eq!(mediate(a, directory, Mediation::On as u32), "accepted");
+    (directory, a.header(directory).generation())
+}
+
+fn make(directory: InodeNumber, generation: u32, name: &[u8], kind: u8, uid: u32) -> Request {
+    Request::MakeName {
+        directory,
+        generation,
+        name: name.to_vec(),
+        kind,
+        mode: u32::MAX,
+        uid,
+        gid: uid,
+    }
+}
+
+fn remove(directory: InodeNumber, generation: u32, name: &[u8]) -> Request {
+    Request::RemoveName {
+        directory,
+        generation,
+        name: name.to_vec(),
+        is_directory: false,
+    }
 }
 
 fn joined(told: impl IntoIterator<Item = String>) -> String {
@@ -92,7 +123,6 @@ pub const ATTACKS: &[Attack] = &[
             for mediation in [Mediation::Found as u32, 4, u32::MAX] {
                 told.push(mediate(a, file, mediation));
             }
-            told.push(mediate(a, directory, Mediation::On as u32));
             assert_eq!(a.inode(file), before);
             joined(told)
         },
@@ -136,6 +166,115 @@ pub const ATTACKS: &[Attack] = &[
             }
         },
     ),
+    case(
+        "mediated",
+        "changes names by messages where it may not",
+        "EACCES, EBUSY",
+        |a| {
+            let theirs = a.find("open/directory");
+            let before = a.inode(theirs);
+            let told = joined(
+                [theirs, a.find("open"), a.find("attacker")]
+                    .into_iter()
+                    .flat_map(|directory| {
+                        let generation = a.header(directory).generation();
+                        let remove = |name: &[u8]| remove(directory, generation, name);
+                        [
+                            make(directory, generation, b"made", FileKind::File as u8, USER),
+                            remove(b"theirs"),
+                            remove(b"directory"),
+                        ]
+                    })
+                    .map(|request| said(&a.ask(&request))),
+            );
+            assert_eq!(a.inode(theirs), before);
+            told
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
+        "asks for names that no LibFS asks for",
+        "EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, EPERM, ESTALE",
+        |a| {
+            let (directory, generation) = own_directory(a);
+            let file = a.find("attacker/file");
+            let of_file = a.header(file).generation();
+            let kind = FileKind::File as u8;
+            let own = |name: &[u8]| make(directory, generation, name, kind, USER);
+            let mut requests = vec![
+                own(b""),
+                own(b"."),
+                own(b".."),
+                own(b"a/b"),
+                own(b"a\0b"),
+                own(b"file"),
+                remove(directory, generation, b""),
+                remove(directory, generation, b"."),
+                remove(directory, generation, b".."),
+                remove(directory, generation, b"../file"),
+                make(directory, generation, b"n", kind, 0),
+                make(directory, generation, b"n", kind, u32::MAX),
+                make(directory, generation + 1, b"n", kind, USER),
+                make(0, generation, b"n", kind, USER),
+                make(u32::MAX, generation, b"n", kind, USER),
+                make(file, of_file, b"n", kind, USER),
+                Request::RemoveName {
+                    directory,
+                    generation,
+                    name: b"file".to_vec(),
+                    is_directory: true,
+                },
+            ];
+            for kind in [
+                FileKind::Link,
+                FileKind::CharacterDevice,
+                FileKind::BlockDevice,
+            ] {
+                requests.push(make(directory, generation, b"n", kind as u8, USER));
+            }
+            requests.extend([0, 99, 255].map(|kind| make(directory, generation, b"n", kind, USER)));
+            // A directory is not removed as a file.
+            said(&a.ask(&make(
+                directory,
+                generation,
+                b"d",
+                FileKind::Directory as u8,
+                USER,
+            )));
+            requests.push(remove(directory, generation, b"d"));
+            joined(requests.iter().map(|request| said(&a.ask(request))))
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
+        "makes and removes as many names by messages as it can",
+        "a bounded wait",
+        |a| {
+            let (directory, generation) = own_directory(a);
+            let began = Instant::now();
+            let mut number = 0u64;
+            while began.elapsed() < FLOOD {
+                number += 1;
+                let name = format!("n{number}");
+                let kind = [FileKind::File, FileKind::Directory][number as usize % 2];
+                a.ask(&make(
+                    directory,
+                    generation,
+                    name.as_bytes(),
+                    kind as u8,
+                    USER,
+                ));
+                if number % 3 == 0 {
+                    a.ask(&remove(directory, generation, name.as_bytes()));
+                }
+            }
+            assert!(number > 10, "{number} names");
+            "a bounded wait".into()
+        },
+    )
+    .for_users(),
     case(
         "mediated",
         "writes as much by messages as it can",
