@@ -342,9 +342,26 @@ impl Viewing<'_> {
             return Err(Need::Again.into());
         }
         self.discard_ended(inode);
+        if inode.generation() == generation && self.stays_for_openings(inode, header) {
+            inode.expect(expected);
+            let sequence = header.sequence.load(Ordering::Acquire);
+            inode.sequence.store(sequence, Ordering::Release);
+            return Ok(());
+        }
         self.load_verified(inode, generation, of)?;
         inode.expect(expected);
         Ok(())
+    }
+
+    /// Whether a directory that was removed before it was created is kept by those alone who have it open: a fold took
+    /// the records that it had, and created nothing. The view is all that there is of it. Under its lock: the last close
+    /// looks at it afterwards, and finds no records that count.
+    fn stays_for_openings(&self, inode: &CachedInode, header: &LiveHeader) -> bool {
+        inode.is_directory()
+            && inode.has(flag::UNCOMMITTED)
+            && inode.has(flag::UNLINKED)
+            && inode.is_open()
+            && header.kind() == HeaderKind::Granted
     }
 
     fn refresh_shared(
