@@ -24,6 +24,7 @@
 //! cached inodes by ascending number, directories before what they hold where both are needed;
 //! then stocks of the kit; then the region's own.
 
+pub mod above;
 mod admission;
 pub mod byte_locks;
 pub mod ended;

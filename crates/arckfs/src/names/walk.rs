@@ -359,10 +359,9 @@ impl Context<'_> {
         }
     }
 
-    /// The directory in which an inode is.
+    /// The directory in which an inode is. ENOENT for one that was removed, if that has gone since.
     pub fn parent(&self, inode: &CachedInode) -> Attempt<Directory> {
-        let number = inode.holder.load(Ordering::Acquire);
-        let generation = self.header(number)?.generation();
+        let (number, generation) = self.holder(inode)?;
         Ok(Directory::of(self.view(number, generation)?)?)
     }
 

@@ -225,7 +225,7 @@ impl Context<'_> {
         if !self.has_no_delta(inode) {
             self.discard_delta(inode);
         }
-        prepare_uncommitted(inode, header.generation(), &own, directory.number());
+        prepare_uncommitted(inode, header.generation(), &own, directory);
         let relaxed = Ordering::Relaxed;
         inode.mode.store(creation.kind.mode_bits() | mode, relaxed);
         inode.uid.store(creation.owner.0, relaxed);
@@ -383,7 +383,7 @@ impl Context<'_> {
 }
 
 /// Makes a cached inode the view of a number about to be created.
-fn prepare_uncommitted(inode: &CachedInode, generation: u32, own: &Expected, parent: InodeNumber) {
+fn prepare_uncommitted(inode: &CachedInode, generation: u32, own: &Expected, parent: Directory) {
     inode.generation.store(generation, Ordering::Release);
     // Whatever gives it a name is a directory's delta. Known before anybody finds the view, by a plain store.
     let flags = flag::UNCOMMITTED | flag::COUNTED;
@@ -395,6 +395,7 @@ fn prepare_uncommitted(inode: &CachedInode, generation: u32, own: &Expected, par
     inode.branch.store(begun::NOT, Ordering::Relaxed);
     inode.attributes.store(0, Ordering::Relaxed);
     inode.parts_begin_again();
-    inode.holder.store(parent, Ordering::Relaxed);
+    inode.holder.store(parent.number(), Ordering::Relaxed);
+    inode.lies_in(parent.inode());
     inode.expect(*own);
 }

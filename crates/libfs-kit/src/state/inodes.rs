@@ -388,6 +388,7 @@ impl CachedInode {
     pub(crate) fn forget_the_one_before(&self) {
         self.forget_links();
         self.flags.store(0, Ordering::Release);
+        self.file.forget_delta();
         self.directory.nothing_overlaid();
     }
 }

@@ -37,7 +37,8 @@ region_shared! {
         pub pages: AtomicU64,
         /// Root of the delta's index. Protected by the inode's lock, as is `limit`.
         pub root: AtomicU64,
-        /// Verified pages from here on are dropped.
+        /// Verified pages from here on are dropped. Of a directory, which has none: see
+        /// [`above`](crate::views::above).
         pub limit: AtomicU64,
     }
 }

@@ -58,8 +58,8 @@ impl Viewing<'_> {
         if inode.attributes.load(Ordering::Acquire) != 0 {
             self.release_extended(inode.attributes.swap(0, Ordering::AcqRel));
         }
-        inode.file.forget_delta();
         if !inode.is_directory() {
+            inode.file.forget_delta();
             inode.reach.store(0, Ordering::Relaxed);
         }
         inode.branch.store(begun::NOT, Ordering::Release);
@@ -102,7 +102,7 @@ impl Viewing<'_> {
         inode.branch.load(relaxed) == begun::NOT
             && self.sealed(inode) == 0
             && inode.attributes.load(relaxed) == 0
-            && inode.file.is_as_verified()
+            && (inode.is_directory() || inode.file.is_as_verified())
             && self.shards(inode).all(Shard::is_empty)
     }
 

@@ -328,6 +328,7 @@ impl Viewing<'_> {
             if inode.is_directory() {
                 // The controller moves directories, whatever their owner does meanwhile.
                 inode.holder.store(verified.parent, Ordering::Release);
+                self.note_above(inode, &verified, copy.sequence);
                 // What was sealed is there now.
                 inode.base_root.store(verified.root.0, Ordering::Release);
                 inode.base_size.store(verified.size, Ordering::Relaxed);
@@ -433,7 +434,11 @@ impl Viewing<'_> {
             inode.generation.store(generation, Ordering::Release);
             inode.forget_the_one_before();
         }
+        if inode.is_directory() && verified.kind() != Some(FileKind::Directory) {
+            inode.file.forget_delta();
+        }
         store_verified(inode, &verified);
+        self.note_above(inode, &verified, copy.sequence);
         if goes_on {
             // Records of directories that are not folded yet may have moved it.
             inode.changed_at(seen);

@@ -111,6 +111,7 @@ impl Viewing<'_> {
         // another's by then.
         inode.sequence.store(u64::MAX, Ordering::SeqCst);
         self.discard_delta(inode);
+        inode.file.forget_delta();
         inode.flags.store(0, Ordering::Release);
         inode.allow_openings();
         self.queue_reuse(inode);
