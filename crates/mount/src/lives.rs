@@ -1,11 +1,12 @@
-//! Directories that had the same number, and the same generation, one after the other.
+//! Inodes that had the same number, and the same generation, one after the other.
 //!
 //! What is made and removed before a fold leaves its number to the next one, generation and all. The kernel may still hold the
 //! first: by a descriptor of O_PATH, or because a last close is under way. A removed directory is a dead one to it, in
-//! which nothing is made, so it has to be told that the next one is another.
+//! which nothing is made; and what was a file is looked at, opened and changed by that descriptor as if it were the next
+//! one. So it has to be told that the next one is another.
 //!
 //! # Invariants
-//! * As long as a directory has a name the same is told of it. So who is told of one waits while that very number is being
+//! * As long as an inode has a name the same is told of it. So who is told of one waits while that very number is being
 //!   removed, and for nobody else's: an operation may wait for another session.
 //! * The lock is held over no operation on the pool.
 
@@ -17,7 +18,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 struct State {
-    /// How many directories of a number and generation this mount has removed. Of a number, its last generation counts, so
+    /// How many inodes of a number and generation have lost their last names by this mount. Of a number, its last generation counts, so
     /// there are no more of these than the pool has inodes.
     removed: HashMap<u32, (u32, u64)>,
     /// How many removals of a number are under way.
@@ -66,20 +67,22 @@ impl Lives {
         }
     }
 
-    /// Removes a directory, and notes that. Blocks for that.
+    /// Removes a name of an inode, and notes that if it was the last, as `remove` says. Blocks for that.
     pub fn end(
         &self,
-        directory: Node,
-        remove: impl FnOnce() -> Result<(), Errno>,
+        node: Node,
+        remove: impl FnOnce() -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
-        *self.lock().ending.entry(directory.number).or_default() += 1;
-        let _ending = Ending(self, directory.number);
-        remove()?;
+        *self.lock().ending.entry(node.number).or_default() += 1;
+        let _ending = Ending(self, node.number);
+        if !remove()? {
+            return Ok(());
+        }
         let mut state = self.lock();
-        let life = state.removed.entry(directory.number).or_default();
-        match life.0 == directory.generation {
+        let life = state.removed.entry(node.number).or_default();
+        match life.0 == node.generation {
             true => life.1 += 1,
-            false => *life = (directory.generation, 1),
+            false => *life = (node.generation, 1),
         }
         Ok(())
     }
@@ -104,7 +107,7 @@ mod tests {
         let lives = Lives::default();
         let of = |inode, generation| lives.of(&found(inode, generation)).0;
         let end = |number, generation| {
-            lives.end(Node { number, generation }, || Ok(())).unwrap();
+            lives.end(Node { number, generation }, || Ok(true)).unwrap();
         };
         assert_eq!(of(5, 1), 0);
         end(5, 1);
@@ -118,6 +121,9 @@ mod tests {
         };
         let refused = lives.end(directory, || Err(Errno::NOTEMPTY));
         assert_eq!(refused, Err(Errno::NOTEMPTY));
+        assert_eq!(of(5, 2), 1);
+        // It has other names.
+        assert_eq!(lives.end(directory, || Ok(false)), Ok(()));
         assert_eq!(of(5, 2), 1);
     }
 
@@ -138,7 +144,7 @@ mod tests {
                 lives.end(directory, || {
                     begins.send(()).unwrap();
                     waits.recv().unwrap();
-                    Ok(())
+                    Ok(true)
                 })
             });
             begun.recv().unwrap();

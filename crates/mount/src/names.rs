@@ -54,6 +54,18 @@ pub fn remove(
     fs.unlink(directory.at(), name, flags).map_err(errno)
 }
 
+/// Whether what has lost the name by which it was found has none left: it is gone, its number may be another's already,
+/// and is not used by another as long as it is open.
+pub fn was_last(fs: &FileSystem, found: &Attributes) -> bool {
+    match fs
+        .stat(Node::from(found).at(), b"", NOFOLLOW)
+        .map_err(errno)
+    {
+        Ok(now) => now.links == 0 || now.created != found.created,
+        Err(errno) => matches!(errno, Errno::STALE | Errno::NOENT),
+    }
+}
+
 /// A name in a directory.
 pub type Place<'n> = (Node, &'n [u8]);
 

@@ -61,10 +61,6 @@ pub fn kind(mode: u32) -> FileType {
     }
 }
 
-pub fn is_directory(found: &Attributes) -> bool {
-    found.mode & libc::S_IFMT == libc::S_IFDIR
-}
-
 fn time(of: Timestamp) -> SystemTime {
     let seconds = Duration::from_secs(of.seconds.unsigned_abs());
     let second = match of.seconds < 0 {

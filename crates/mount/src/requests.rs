@@ -114,6 +114,24 @@ impl Requests {
         })
     }
 
+    /// Takes a name away.
+    fn remove(
+        &self,
+        request: &Request,
+        directory: INodeNo,
+        name: &OsStr,
+        is_directory: bool,
+    ) -> Result<(), Errno> {
+        let (directory, name) = (Node::of(directory), name.as_bytes());
+        self.serve(request, |fs| {
+            let found = names::look_up(fs, directory, name)?;
+            self.lives.end(Node::from(&found), || {
+                names::remove(fs, directory, name, is_directory)?;
+                Ok(names::was_last(fs, &found))
+            })
+        })
+    }
+
     /// Attributes; of what is open also for who cannot reach it any more.
     fn attributes(
         &self,

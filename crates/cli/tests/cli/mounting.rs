@@ -508,6 +508,32 @@ fn maps_and_programs_are_of_the_last_contents() {
     mount.unmount();
 }
 
+/// A file that was removed before a fold left its number to another one, and who had it by a descriptor of O_PATH looked at
+/// that one, opened it and changed it.
+#[test]
+fn what_has_the_number_of_a_removed_file_is_another_one() {
+    use rustix::fs::{Mode, OFlags};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    let mount = Mount::made("64M");
+    let path = mount.path().join("removed");
+    std::fs::write(&path, "mine").unwrap();
+    let held = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
+    let number = std::fs::metadata(&path).unwrap().ino();
+    std::fs::remove_file(&path).unwrap();
+    let gets_it = (0..1000).any(|place| {
+        let path = mount.path().join(place.to_string());
+        std::fs::write(&path, "another's").unwrap();
+        std::fs::metadata(&path).unwrap().ino() == number
+    });
+    assert!(gets_it);
+    let read = std::fs::read(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    assert!(read.is_err(), "{read:?}");
+    assert!(rustix::fs::fstat(&held).is_err());
+    drop(held);
+    mount.unmount();
+}
+
 /// What `docs/differences.md` says of a mount; and the mount goes on after requests that the FUSE library does not know.
 #[test]
 fn what_differs_is_as_it_is_told() {

@@ -179,18 +179,11 @@ impl Filesystem for Requests {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |fs: &FileSystem| names::remove(fs, Node::of(parent), name.as_bytes(), false);
-        Self::answer(reply, self.serve(request, remove));
+        Self::answer(reply, self.remove(request, parent, name, false));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (directory, name) = (Node::of(parent), name.as_bytes());
-        let remove = |fs: &FileSystem| {
-            let found = names::look_up(fs, directory, name)?;
-            let remove = || names::remove(fs, directory, name, true);
-            self.lives.end(Node::from(&found), remove)
-        };
-        Self::answer(reply, self.serve(request, remove));
+        Self::answer(reply, self.remove(request, parent, name, true));
     }
 
     fn rename(
@@ -208,10 +201,11 @@ impl Filesystem for Requests {
         let done = self.serve(request, |fs| {
             let rename = || names::rename(fs, from, to, flags.bits());
             match names::look_up(fs, to.0, to.1) {
-                // It takes the place of a directory, which is removed.
-                Ok(found) if nodes::is_directory(&found) && flags.is_empty() => {
-                    self.lives.end(Node::from(&found), rename)
-                }
+                // It takes the place of another, which loses that name.
+                Ok(found) if flags.is_empty() => self.lives.end(Node::from(&found), || {
+                    rename()?;
+                    Ok(names::was_last(fs, &found))
+                }),
                 _ => rename(),
             }
         });
