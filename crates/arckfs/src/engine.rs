@@ -5,6 +5,7 @@
 //! not inside already.
 
 pub(crate) mod by_message;
+mod names_by_message;
 
 use crate::attributes::Attributing;
 use crate::attributes::credentials::Credentials;

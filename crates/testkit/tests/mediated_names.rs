@@ -70,6 +70,12 @@ fn make(session: &FileSystem, name: &str) -> Result<(), Failure> {
     session.make_directory(At::Root, path(name).as_bytes(), 0o750)
 }
 
+/// That it was refused, and as it should be.
+fn refused(done: Result<(), Failure>, expected: Errno) -> Result<(), Failure> {
+    assert_eq!(errno(done), expected);
+    Ok(())
+}
+
 /// Renames, as the model says it ends.
 fn renamed(session: &FileSystem, model: &mut BTreeMap<String, bool>, from: &str, to: &str) {
     let source = model.get(from).copied();
@@ -122,14 +128,14 @@ fn what_one_does_the_other_sees() {
                 Ok(())
             }
             (0, None) => create(session, &name).map(|()| _ = model.insert(name, false)),
-            (0, Some(_)) => Ok(assert_eq!(errno(create(session, &name)), Errno::EXIST)),
+            (0, Some(_)) => refused(create(session, &name), Errno::EXIST),
             (1, None) => make(session, &name).map(|()| _ = model.insert(name, true)),
-            (1, Some(_)) => Ok(assert_eq!(errno(make(session, &name)), Errno::EXIST)),
-            (2, None) => Ok(assert_eq!(errno(unlink(session, &name)), Errno::NOENT)),
-            (2, Some(true)) => Ok(assert_eq!(errno(unlink(session, &name)), Errno::ISDIR)),
+            (1, Some(_)) => refused(make(session, &name), Errno::EXIST),
+            (2, None) => refused(unlink(session, &name), Errno::NOENT),
+            (2, Some(true)) => refused(unlink(session, &name), Errno::ISDIR),
             (2, Some(false)) => unlink(session, &name).map(|()| _ = model.remove(&name)),
-            (_, None) => Ok(assert_eq!(errno(remove(session, &name)), Errno::NOENT)),
-            (_, Some(false)) => Ok(assert_eq!(errno(remove(session, &name)), Errno::NOTDIR)),
+            (_, None) => refused(remove(session, &name), Errno::NOENT),
+            (_, Some(false)) => refused(remove(session, &name), Errno::NOTDIR),
             (_, Some(true)) => remove(session, &name).map(|()| _ = model.remove(&name)),
         };
         expected.unwrap_or_else(|failure| panic!("turn {turn}: {failure:?}"));
@@ -211,10 +217,7 @@ fn what_is_open_outlives_its_name() {
         .open_at_root(&path("kept"), libc::O_RDWR)
         .expect("opened");
     unlink(&other, "kept").expect("unlinked");
-    assert_eq!(
-        errno(one.get(&path("kept")).map_err(Failure::from)),
-        Errno::NOENT
-    );
+    assert_eq!(errno(one.get(&path("kept"))), Errno::NOENT);
     let mut read = [0; 5];
     assert_eq!(one.read(handle, &mut read, Some(0)), Ok(4));
     assert_eq!(one.write(handle, b"more", Some(4)), Ok(4));
@@ -338,7 +341,12 @@ fn what_was_done_is_told_by_the_next_controller() {
         name: name.into(),
         is_directory: false,
     };
-    let steps: [(Request, fn(&FileSystem) -> Result<(), Failure>, &[&str]); 3] = [
+    type Step<'n> = (
+        Request,
+        fn(&FileSystem) -> Result<(), Failure>,
+        &'n [&'n str],
+    );
+    let steps: [Step<'_>; 3] = [
         (make("n"), |one| create(one, "n"), &["first", "n"]),
         (remove("first"), |one| unlink(one, "first"), &["n"]),
         (remove("n"), |one| unlink(one, "n"), &[]),

@@ -266,7 +266,7 @@ pub const ATTACKS: &[Attack] = &[
                     kind as u8,
                     USER,
                 ));
-                if number % 3 == 0 {
+                if number.is_multiple_of(3) {
                     a.ask(&remove(directory, generation, name.as_bytes()));
                 }
             }

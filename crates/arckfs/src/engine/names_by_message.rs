@@ -1,0 +1,105 @@
+//! Changes of names by message, in mediated directories: what an [attempt](crate::names::by_message) has found that is to be sent.
+//!
+//! # Invariants
+//! * Nothing is asked inside an operation or under a lock.
+//! * What the controller has answered is done, for everybody, and durable.
+
+use crate::engine::Engine;
+use crate::interface::Errno;
+use crate::names::by_message::{Changed, Sent};
+use arck_libfs_kit::format::InodeNumber;
+use arck_libfs_kit::messages::{Named, Request, Response};
+use arck_libfs_kit::names::creations::Creation;
+use arck_libfs_kit::views::flag;
+
+/// How often a change is sent that comes back, since something else has changed.
+const TURNS: u32 = 100;
+
+impl Engine {
+    /// Does something until it is done by an attempt, or by `send` of what an attempt says is to be sent. `send` gives
+    /// `None` where it is to be attempted again.
+    pub(crate) fn here_or_by_message<T, E: From<Errno>>(
+        &self,
+        mut attempt: impl FnMut() -> Result<Changed<T>, E>,
+        mut send: impl FnMut(&Sent) -> Result<Option<T>, Errno>,
+    ) -> Result<T, E> {
+        for _ in 0..TURNS {
+            match attempt()? {
+                Changed::Here(done) => return Ok(done),
+                Changed::ByMessage(sent) => {
+                    if let Some(done) = send(&sent)? {
+                        return Ok(done);
+                    }
+                }
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Has the controller make what an attempt has found that a message makes. Gives number and generation. Durable on
+    /// return. EEXIST, EACCES, ENOSPC and so on; `None` where something else has changed: it is to be looked at again.
+    pub(crate) fn make_by_message(
+        &self,
+        sent: &Sent,
+        creation: &Creation<'_>,
+    ) -> Result<Option<(InodeNumber, u32)>, Errno> {
+        let named = self.send(
+            sent,
+            &Request::MakeName {
+                directory: sent.directory.0,
+                generation: sent.directory.1,
+                name: sent.name.clone(),
+                kind: creation.kind as u8,
+                mode: creation.mode,
+                uid: creation.owner.0,
+                gid: creation.owner.1,
+            },
+        )?;
+        Ok(named.map(|named| (named.inode, named.generation)))
+    }
+
+    /// The same of a name that is to be taken away.
+    pub(crate) fn remove_by_message(
+        &self,
+        sent: &Sent,
+        is_directory: bool,
+    ) -> Result<Option<()>, Errno> {
+        let named = self.send(
+            sent,
+            &Request::RemoveName {
+                directory: sent.directory.0,
+                generation: sent.directory.1,
+                name: sent.name.clone(),
+                is_directory,
+            },
+        )?;
+        Ok(named.map(|_| ()))
+    }
+
+    fn send(&self, sent: &Sent, request: &Request) -> Result<Option<Named>, Errno> {
+        let is_mediated_no_more = || {
+            if let Some(inode) = self.kit().known(sent.directory.0)
+                && inode.generation() == sent.directory.1
+                && inode.has(flag::MEDIATED)
+            {
+                inode.set(flag::MEDIATED, false);
+            }
+        };
+        match self.session.request(request) {
+            Ok(Response::Bytes(told)) => {
+                let named = Named::decode(&told).ok_or(Errno::PROTO)?;
+                if !named.is_mediated {
+                    is_mediated_no_more();
+                }
+                Ok(Some(named))
+            }
+            Ok(_) => Err(Errno::PROTO),
+            Err(Errno::BUSY) => {
+                is_mediated_no_more();
+                Ok(None)
+            }
+            Err(Errno::STALE) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
