@@ -6,7 +6,7 @@
 //! * What was answered was done, once: names and bytes are there as those who were answered say.
 //! * No answer but success and what POSIX has there is given, whoever else is at work.
 //! * Everybody comes to work: no call takes longer than [`shared::LONGEST_CALL`], and nobody does less than half of what
-//!   would be his part, in one of three rounds.
+//!   would be his part, in one of five rounds.
 //!
 //!     cargo test -p arck-testkit --test contended [-- WORD]
 //!

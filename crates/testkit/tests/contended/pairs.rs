@@ -155,7 +155,9 @@ impl Worker<'_> {
             self.end();
             let read = self.call("read", |session| read_block(session, handle, at));
             let Some(read) = one_stamp(&read) else {
-                assert!(mediation != Mediation::On, "a mixture, of {read:?}");
+                let (words, _) = read.as_chunks::<8>();
+                let words: BTreeSet<u64> = words.iter().map(|w| u64::from_le_bytes(*w)).collect();
+                assert!(mediation != Mediation::On, "a mixture, of {words:x?}");
                 assert!(blocks == Blocks::Same, "nobody else writes this");
                 self.figures.mixtures.fetch_add(1, Ordering::SeqCst);
                 continue;

@@ -10,7 +10,7 @@ use zerocopy::FromZeros;
 pub const LONGEST_CALL: Duration = Duration::from_secs(1);
 
 /// How often it is tried whether all come to work.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 /// Zeroed memory for this process and those that are forked from it.
 pub fn shared<T: FromZeros + Sync>() -> &'static T {
