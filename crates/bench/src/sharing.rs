@@ -7,7 +7,9 @@
 //! | `session` | a process with a session, which does what it is told on its standard input |
 //! | `alternating` | writes by turns without a pause: by owners, by messages, on tmpfs |
 //! | `how` | the three ways to do that |
+//! | `fxmark`, `work` | what FxMark has writers do to one directory and one file, beside tmpfs |
 //! | `turns` | hand-overs one by one: what each takes, by the clocks of both sides |
+//! | `timing` | when what is timed begins and ends |
 //! | `report` | tables, and JSON |
 //!
 //! # Invariants
@@ -18,11 +20,14 @@
 //!   is timed.
 
 mod alternating;
+mod fxmark;
 mod how;
 mod report;
 mod session;
 mod subject;
+mod timing;
 mod turns;
+mod work;
 
 use crate::machine::Machine;
 use crate::measure::{median, monotonic};
@@ -168,6 +173,10 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
             fairness: median(samples.iter().map(|sample| sample.fairness)),
         };
     }
+    let fxmark = match arguments.filter {
+        Some(_) => Vec::new(),
+        None => fxmark::measure(&bench, &mut pair, rounds, Duration::from_millis(time))?,
+    };
     for process in pair {
         process.end()?;
     }
@@ -180,6 +189,7 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
         turns,
         rows,
         alternating,
+        fxmark,
     };
     arguments.output.publish(&report)
 }

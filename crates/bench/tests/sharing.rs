@@ -27,11 +27,11 @@ fn hand_overs_cost_what_was_changed() {
         .expect("arck-bench runs");
     assert!(output.status.success(), "{output:?}");
     let table = String::from_utf8(output.stdout).expect("text");
-    // Three tables: four ways to write, three directories; written in order or not, a hand-over is
+    // Three tables, and one of what FxMark has two do: four ways to write, three directories; written in order or not, a hand-over is
     // the same.
     let lines = |part: &str| table.lines().filter(|line| line.starts_with(part)).count();
-    assert_eq!(lines("| operation |"), 3, "{table}");
-    assert_eq!(lines("| --- |"), 3, "{table}");
+    assert_eq!(lines("| operation |"), 4, "{table}");
+    assert_eq!(lines("| --- |"), 4, "{table}");
     assert_eq!(lines("| write 4 KiB, file of "), 4 + 2 + 2, "{table}");
     assert_eq!(lines("| create, directory of "), 3 + 3 + 3, "{table}");
     assert!(!table.contains("NaN"), "{table}");
@@ -42,6 +42,15 @@ fn hand_overs_cost_what_was_changed() {
 
     let text = std::fs::read_to_string(&answer).expect("the answer");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let pairs = report["fxmark"].as_array().expect("pairs");
+    assert_eq!((pairs.len(), lines("| MWCM") + lines("| MWUM")), (6, 2));
+    for pair in pairs {
+        for rates in ["pool", "tmpfs"] {
+            for rate in pair[rates].as_array().expect("of both") {
+                assert!(rate.as_f64().expect("a rate") > 0.0, "{pair}");
+            }
+        }
+    }
     for turns in report["alternating"].as_array().expect("turns") {
         for time in ["write", "write_99", "write_longest", "read", "read_99"] {
             assert!(turns[time].as_f64().expect("a time") > 0.0, "{turns}");

@@ -1,6 +1,7 @@
 //! What `sharing` found out: tables in Markdown, and JSON.
 
 use super::alternating::Alternating;
+use super::fxmark::Pair;
 use crate::machine::Machine;
 use crate::output;
 use serde::Serialize;
@@ -18,6 +19,7 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Nothing where only some cases were asked for.
     pub alternating: Vec<Alternating>,
+    pub fxmark: Vec<Pair>,
 }
 
 /// One case.
@@ -88,6 +90,26 @@ impl Report {
     /// In whichever order a file is written, a hand-over is the same: measured once.
     fn handed_over(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.awake.turns != 0)
+    }
+
+    fn write_pairs(&self, text: &mut String) -> std::fmt::Result {
+        if self.fxmark.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            text,
+            "\nWhat FxMark has two do, at the same time; operations a second of each, medians of {} rounds.\n\n\
+             | operation | one | the other | tmpfs: one | the other |\n| --- | ---: | ---: | ---: | ---: |",
+            self.rounds
+        )?;
+        for Pair { what, pool, tmpfs } in &self.fxmark {
+            let ([one, other], [tmpfs_one, tmpfs_other]) = (pool, tmpfs);
+            writeln!(
+                text,
+                "| {what} | {one:.0} | {other:.0} | {tmpfs_one:.0} | {tmpfs_other:.0} |"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -163,6 +185,7 @@ impl output::Report for Report {
                 awake.bytes_journaled,
             )?;
         }
+        self.write_pairs(text)?;
         let Some(first) = self.alternating.first() else {
             return Ok(());
         };

@@ -5,6 +5,8 @@
 //! * What is timed begins and ends in this process; nothing is read or written in between.
 
 use super::how::How;
+use super::timing::{until, wait_until};
+use super::work::{Task, Worker};
 use crate::calls::{Calls, DirectCalls};
 use crate::measure::{Random, monotonic as now};
 use crate::outcome::Outcome;
@@ -66,6 +68,8 @@ pub enum Order {
         begin: u64,
         end: u64,
     },
+    /// What FxMark has two do.
+    Pair(Task),
 }
 
 /// What it says when it is done.
@@ -146,8 +150,6 @@ impl Process {
 const PAGE: usize = 4096;
 /// Files that a session leaves in a directory, the oldest of which goes when another is made.
 const LEFT: usize = 8;
-/// Operations between two looks at the clock.
-const STEP: u64 = 16;
 
 /// The process.
 pub fn main(pool: &Path) -> Outcome<()> {
@@ -163,6 +165,7 @@ pub fn main(pool: &Path) -> Outcome<()> {
         files: HashMap::new(),
         places: HashMap::new(),
         left: HashMap::new(),
+        worker: Worker::default(),
     };
     follow_all(|order| session.follow(order))?;
     let disconnected = session.calls.file_system.disconnect();
@@ -221,6 +224,7 @@ struct Session {
     places: HashMap<String, u64>,
     /// Files made in directories and not removed yet, and how many were made.
     left: HashMap<String, (u64, VecDeque<CString>)>,
+    worker: Worker,
 }
 
 impl Session {
@@ -338,6 +342,10 @@ impl Session {
                 self.mediate(path, mediation)?;
                 Ok(Answer::Done)
             }
+            Order::Pair(task) => match self.worker.follow(&self.calls, task)? {
+                Some((operations, time)) => Ok(Answer::Count { operations, time }),
+                None => Ok(Answer::Done),
+            },
             Order::Turn { .. } => Err("a turn is a program's".to_owned()),
             Order::Remove { path } => {
                 self.calls.unlink(&self.calls.path(path))?;
@@ -402,30 +410,4 @@ impl Session {
         self.left.insert(path.to_owned(), (made, left));
         count
     }
-}
-
-/// Sleeps, and then spins; gives the time at which it ended.
-fn wait_until(begin: u64) -> u64 {
-    loop {
-        let time = now();
-        match begin.checked_sub(time) {
-            None | Some(0) => return time,
-            Some(left) if left > 200_000 => {
-                std::thread::sleep(std::time::Duration::from_nanos(left - 150_000));
-            }
-            Some(_) => std::hint::spin_loop(),
-        }
-    }
-}
-
-/// Repeats it until the clock says `end`; gives how often.
-fn until(end: u64, mut one: impl FnMut() -> Outcome<()>) -> Outcome<u64> {
-    let mut count = 0;
-    while now() < end {
-        for _ in 0..STEP {
-            one()?;
-        }
-        count += STEP;
-    }
-    Ok(count)
 }
