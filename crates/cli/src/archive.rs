@@ -12,12 +12,14 @@ mod export;
 mod import;
 mod interrupt;
 mod members;
+mod names;
 mod sparse;
 mod told;
 
 use crate::session;
 use arckfs::FileSystem;
 use clap::Args;
+pub use names::names;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -2,11 +2,12 @@
 //!
 //! Invariant: a file is left as it was where the command says that something was wrong with it.
 
-use crate::archive::plain;
+use crate::archive::{names, plain};
 use crate::session::with_session;
-use arckfs::{At, Failure, FileSystem, Mediation};
+use arckfs::{At, Errno, Failure, FileSystem, Mediation};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,14 +19,15 @@ use std::process::ExitCode;
   arck attr log/events                     how sessions write this file
   arck attr --mediated on log/events       by messages, from now on
   arck attr --mediated on spool            the names of a directory
+  arck attr --below /                      what is mediated, or is not to be
   arck attr --pool /dev/shm/pool --json /arck/log/*
 
-A file or a directory is changed by its owner: one session, which passes it on to
-the next that wants it. Programs that do not trust each other (other users, `arck
-run --no-group`) and change one by turns, a little each, wait for that at every
-turn. What is mediated they change by messages to the controller, and nobody owns
-it: each write of up to 64 KiB is there whole, or not at all, for everybody, and
-so is each name that is made in a directory, renamed or removed.
+A file or a directory is changed by its owner: one session, which passes it on
+to the next that wants it. Programs that do not trust each other (other users,
+`arck run --no-group`) and change one by turns, a little each, wait for that at
+every turn. What is mediated they change by messages to the controller, and
+nobody owns it: each write of up to 64 KiB is there whole, or not at all, for
+everybody, and so is each name that is made in a directory, renamed or removed.
 
 `auto` has the controller find out which is faster; `on` and `off` are for who
 knows. Only the file's user and root may say so. `arck attr` prints `mediated
@@ -40,6 +42,10 @@ pub struct AttrArguments {
     /// How sessions are to write the files, or change the directories' names
     #[arg(long, value_name = "HOW")]
     mediated: Option<Wish>,
+
+    /// Tell of all that is beneath, too, but for what its owner changes because nobody has said otherwise
+    #[arg(long, conflicts_with = "mediated")]
+    below: bool,
 
     /// JSON: an object a line
     #[arg(long)]
@@ -117,7 +123,10 @@ fn one(fs: &FileSystem, arguments: &AttrArguments, path: &Path) -> Result<String
         fs.set_mediation(At::Root, name, wish.into())?;
         return Ok(String::new());
     }
-    let mediation = fs.mediation(At::Root, name)?;
+    Ok(line(arguments, path, fs.mediation(At::Root, name)?))
+}
+
+fn line(arguments: &AttrArguments, path: &Path, mediation: Mediation) -> String {
     let told = Told {
         path,
         mediated: match mediation {
@@ -127,30 +136,78 @@ fn one(fs: &FileSystem, arguments: &AttrArguments, path: &Path) -> Result<String
         },
         by_messages: mediation.is_mediated(),
     };
-    Ok(match arguments.json {
+    match arguments.json {
         true => serde_json::to_string(&told).map_or_else(|_| String::new(), |line| line + "\n"),
         false => told.text(),
-    })
+    }
+}
+
+/// What a path leads to, and all that is beneath: each that is not as it is by itself to `tell`, and each that cannot be
+/// looked at to `wrong`. Symbolic links are not followed.
+fn all_below(
+    fs: &FileSystem,
+    path: &Path,
+    tell: &mut dyn FnMut(&Path, Mediation),
+    wrong: &mut dyn FnMut(&Path, Failure),
+) {
+    let mut left = vec![path.to_owned()];
+    while let Some(path) = left.pop() {
+        let name = within_pool(&path);
+        // The pool's own directory.
+        let name = if name.is_empty() { &b"/"[..] } else { name };
+        let looked = fs.stat(At::Root, name, libc::AT_SYMLINK_NOFOLLOW);
+        match looked.map(|found| found.mode & libc::S_IFMT) {
+            Ok(libc::S_IFDIR) => match names(fs, name) {
+                Ok(names) => left.extend(
+                    names
+                        .iter()
+                        .rev()
+                        .map(|name| path.join(OsStr::from_bytes(name))),
+                ),
+                Err(failure) => wrong(&path, failure),
+            },
+            Ok(libc::S_IFREG) => {}
+            Ok(_) => continue,
+            // Gone since it was listed.
+            Err(Failure::Errno(Errno::NOENT)) if !left.is_empty() => continue,
+            Err(failure) => {
+                wrong(&path, failure);
+                continue;
+            }
+        }
+        match fs.mediation(At::Root, name) {
+            Ok(Mediation::Auto) | Err(Failure::Errno(Errno::NOENT)) => {}
+            Ok(mediation) => tell(&path, mediation),
+            Err(failure) => wrong(&path, failure),
+        }
+    }
 }
 
 /// Tells, or changes.
 pub fn main(arguments: &AttrArguments) -> ExitCode {
-    let mut wrong = false;
+    let mut is_wrong = false;
+    let mut wrong = |path: &Path, failure| {
+        is_wrong = true;
+        eprintln!("arck attr: {}: {}", path.display(), line_of(failure));
+    };
+    // Whoever reads it may have seen enough.
+    let tell = |text: String| drop(std::io::stdout().write_all(text.as_bytes()));
     let done = with_session(arguments.pool.as_deref(), |fs| {
         for path in &arguments.paths {
+            if arguments.below {
+                let mut tell = |path: &Path, how| tell(line(arguments, path, how));
+                all_below(fs, path, &mut tell, &mut wrong);
+                continue;
+            }
             match one(fs, arguments, path) {
-                // Whoever reads it may have seen enough.
-                Ok(text) => drop(std::io::stdout().write_all(text.as_bytes())),
-                Err(failure) => {
-                    wrong = true;
-                    eprintln!("arck attr: {}: {}", path.display(), line_of(failure));
-                }
+                Ok(text) => tell(text),
+                Err(failure) => wrong(path, failure),
             }
         }
         Ok(())
     });
     match done {
-        Ok(()) if !wrong => ExitCode::SUCCESS,
+        Ok(()) if !is_wrong => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
         Err(line) => {
             eprintln!("arck attr: {line}");

@@ -200,12 +200,12 @@ fn it_stays_so_and_is_its_owners_to_say() {
     let mut pool = pool();
     let one = pool.session();
     plant(&one, b"text");
-    one.make_directory(At::Root, b"/directory", 0o755)
+    one.make_node(At::Root, b"/pipe", libc::S_IFIFO | 0o600, 0)
         .expect("made");
     let on = |path: &[u8]| one.set_mediation(At::Root, path, Mediation::On);
-    assert_eq!(errno(on(b"/directory")), Errno::INVAL);
+    assert_eq!(errno(on(b"/pipe")), Errno::INVAL);
     assert_eq!(errno(on(b"/nothing")), Errno::NOENT);
-    assert_eq!(errno(one.mediation(At::Root, b"/directory")), Errno::INVAL);
+    assert_eq!(errno(one.mediation(At::Root, b"/pipe")), Errno::INVAL);
     let copy = open(&one, libc::O_RDWR);
     assert_eq!(one.write(copy, b"T", Some(0)), Ok(1));
     drop(one);

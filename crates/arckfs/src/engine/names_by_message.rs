@@ -10,7 +10,7 @@ use crate::names::by_message::{Changed, Sent};
 use arck_libfs_kit::format::InodeNumber;
 use arck_libfs_kit::messages::{Named, Request, Response};
 use arck_libfs_kit::names::creations::Creation;
-use arck_libfs_kit::views::flag;
+use arck_libfs_kit::views::{CachedInode, flag};
 
 /// How often a change is sent that comes back, since something else has changed.
 const TURNS: u32 = 100;
@@ -73,7 +73,19 @@ impl Engine {
                 is_directory,
             },
         )?;
+        if named.is_some() {
+            self.has_lost_its_name(sent.victim);
+        }
         Ok(named.map(|_| ()))
+    }
+
+    /// What this session had of an inode that has lost a name by message is over, if that was the last: its pages are free from now
+    /// on, and not when somebody looks at it next.
+    pub(crate) fn has_lost_its_name(&self, victim: Option<&'static CachedInode>) {
+        if let Some(victim) = victim {
+            // What cannot be done now is done then.
+            let _ = self.run_local(|context| context.dispose_of_sent(victim));
+        }
     }
 
     fn send(&self, sent: &Sent, request: &Request) -> Result<Option<Named>, Errno> {

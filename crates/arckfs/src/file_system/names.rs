@@ -5,6 +5,9 @@ use crate::names::by_message::Sent;
 use arck_libfs_kit::views::{Directory, File};
 use std::cell::Cell;
 
+/// How often a rename by message is attempted that comes back, since something else has changed.
+const RENAMES_MAX: u32 = 100;
+
 impl FileSystem {
     /// Gives number and generation of what it makes.
     pub(super) fn make(
@@ -102,64 +105,79 @@ impl FileSystem {
         }
         let from_start = self.start_of(from_at, from)?;
         let to_start = self.start(to_at)?;
-        let renamed = self.engine.run(|context| {
-            // Neither name is followed, whatever stands behind it.
-            context.walk(from_start, trim_end(from), false, |source| {
-                if to.is_empty() && !to_at.names_itself() {
-                    return Err(Errno::NOENT.into());
-                }
-                context.walk(to_start, trim_end(to), false, |target| {
-                    let Last::Name(from_name) = source.last else {
-                        return Err(Errno::BUSY.into());
-                    };
-                    let Last::Name(to_name) = target.last else {
-                        return Err(match flags & NOREPLACE {
-                            0 => Errno::BUSY,
-                            _ => Errno::EXIST,
-                        }
-                        .into());
-                    };
-                    let from_end = End {
-                        directory: source.directory,
-                        name: from_name,
-                        slash: from.ends_with(b"/"),
-                    };
-                    let to_end = End {
-                        directory: target.directory,
-                        name: to_name,
-                        slash: to.ends_with(b"/"),
-                    };
-                    let renamed = context.rename_name(from_end, to_end, flags)?;
-                    Ok(match renamed {
-                        Renamed::Done | Renamed::Nothing => None,
-                        Renamed::ByMessage { from, to } => {
-                            Some((from, from_name.to_vec(), to, to_name.to_vec(), true))
-                        }
-                        Renamed::ByController { from, to } => {
-                            Some((from, from_name.to_vec(), to, to_name.to_vec(), false))
-                        }
+        let attempt = || {
+            self.engine.run(|context| {
+                // Neither name is followed, whatever stands behind it.
+                context.walk(from_start, trim_end(from), false, |source| {
+                    if to.is_empty() && !to_at.names_itself() {
+                        return Err(Errno::NOENT.into());
+                    }
+                    context.walk(to_start, trim_end(to), false, |target| {
+                        let Last::Name(from_name) = source.last else {
+                            return Err(Errno::BUSY.into());
+                        };
+                        let Last::Name(to_name) = target.last else {
+                            return Err(match flags & NOREPLACE {
+                                0 => Errno::BUSY,
+                                _ => Errno::EXIST,
+                            }
+                            .into());
+                        };
+                        let from_end = End {
+                            directory: source.directory,
+                            name: from_name,
+                            slash: from.ends_with(b"/"),
+                        };
+                        let to_end = End {
+                            directory: target.directory,
+                            name: to_name,
+                            slash: to.ends_with(b"/"),
+                        };
+                        let renamed = context.rename_name(from_end, to_end, flags)?;
+                        Ok(match renamed {
+                            Renamed::Done | Renamed::Nothing => None,
+                            Renamed::ByMessage { from, to, victim } => {
+                                Some((from, from_name.to_vec(), to, to_name.to_vec(), Some(victim)))
+                            }
+                            Renamed::ByController { from, to } => {
+                                Some((from, from_name.to_vec(), to, to_name.to_vec(), None))
+                            }
+                        })
                     })
                 })
             })
-        })?;
-        let Some((from, from_name, to, to_name, by_message)) = renamed else {
-            self.engine.kit().give_back();
-            return Ok(());
         };
-        if !by_message {
-            let owned = [from, to];
-            let owned = if from == to { &owned[..1] } else { &owned[..] };
-            let other = if from == to { 0 } else { to };
-            self.engine.kit().own([from, other, 0, 0])?;
-            ownership::commit(self.engine.session, owned, false)?;
+        for _ in 0..RENAMES_MAX {
+            let Some((from, from_name, to, to_name, sent)) = attempt()? else {
+                self.engine.kit().give_back();
+                return Ok(());
+            };
+            if sent.is_none() {
+                let owned = [from, to];
+                let owned = if from == to { &owned[..1] } else { &owned[..] };
+                let other = if from == to { 0 } else { to };
+                self.engine.kit().own([from, other, 0, 0])?;
+                ownership::commit(self.engine.session, owned, false)?;
+            }
+            let moved = self.engine.session.ask(&Request::MoveDirectory {
+                from,
+                from_name,
+                to,
+                to_name,
+                flags,
+            });
+            match moved {
+                // They were mediated; it is looked at again.
+                Err(Errno::STALE | Errno::BUSY | Errno::AGAIN) if sent.is_some() => {}
+                moved => {
+                    moved?;
+                    self.engine.has_lost_its_name(sent.flatten());
+                    self.engine.kit().give_back();
+                    return Ok(());
+                }
+            }
         }
-        Ok(self.engine.session.ask(&Request::MoveDirectory {
-            from,
-            from_name,
-            to,
-            to_name,
-            flags,
-        })?)
+        Err(Errno::AGAIN.into())
     }
 
     /// `flags`: AT_SYMLINK_FOLLOW, AT_EMPTY_PATH.

@@ -106,8 +106,7 @@ impl FileSystem {
                 Ok(Changed::Here(Ok((listed, was(inode)))))
             })
         };
-        let send =
-            |sent: &Sent| self.open_by_message((start, path, follow), (mode, exclusive), sent);
+        let send = |sent: &Sent| self.open_by_message(sent, mode, exclusive);
         let found = self.engine.here_or_by_message(attempt, send)?;
         let (listed, before) = match found {
             Ok(found) => found,
@@ -182,12 +181,13 @@ impl FileSystem {
         self.engine.new_description(opened, kept)
     }
 
-    /// Has the controller make a file, and lists it as open; `None` where it is to be looked at again.
+    /// Has the controller make a file, and lists it as open; `None` where it is to be looked at again, and nothing was made. What was
+    /// made is what is given, whatever has become of its name and of the path meanwhile.
     fn open_by_message(
         &self,
-        (start, path, follow): (Start<'_>, &[u8], bool),
-        (mode, exclusive): (u32, bool),
         sent: &Sent,
+        mode: u32,
+        exclusive: bool,
     ) -> Result<Option<Found>, Errno> {
         let engine = &self.engine;
         let creation = engine.credentials.opened_file(mode);
@@ -199,18 +199,30 @@ impl FileSystem {
         let Some(made) = made else {
             return Ok(None);
         };
-        let listed = engine.run(|context| {
-            let inode = context.walk(start, path, follow, |place| context.is_made(place, made))?;
-            inode
-                .map(|inode| context.list_open_as_seen(inode))
-                .transpose()
+        let by_name = engine.run_local(|context| {
+            let directory = context.view(sent.directory.0, sent.directory.1)?;
+            let made = context.is_made(Directory::of(directory)?, &sent.name, made)?;
+            made.map(|made| context.list_open_as_seen(made)).transpose()
         });
-        match listed {
-            Ok(listed) => Ok(listed.map(|listed| Ok((listed, Before::Absent)))),
-            // With its directory; who looks again is told what there is.
-            Err(Failure::Errno(Errno::NOENT | Errno::STALE)) => Ok(None),
-            Err(Failure::Errno(errno)) => Err(errno),
-            Err(_) => Ok(None),
-        }
+        let by_number = || {
+            engine.run_local(|context| {
+                let inode = context.view(made.0, made.1)?;
+                context.list_open_as_seen(inode)
+            })
+        };
+        let listed = match by_name {
+            Ok(Some(listed)) => listed,
+            _ => match by_number() {
+                Ok(listed) => listed,
+                // Nobody has it any more: an empty file without a name is what its maker has then.
+                Err(_) => engine.run_local(|context| {
+                    let directory = context.view(sent.directory.0, sent.directory.1)?;
+                    let directory = Directory::of(directory)?;
+                    let inode = context.create_nameless(directory, creation, false)?;
+                    Ok(context.listed(inode))
+                })?,
+            },
+        };
+        Ok(Some(Ok((listed, Before::Absent))))
     }
 }

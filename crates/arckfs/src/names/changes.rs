@@ -36,6 +36,7 @@ pub enum Renamed {
     ByMessage {
         from: InodeNumber,
         to: InodeNumber,
+        victim: Option<&'static CachedInode>,
     },
     /// A directory changes its parent, or two names are exchanged.
     ByController {
@@ -123,13 +124,14 @@ impl Context<'_> {
         if directory.expected().ownership.session() != self.session.number() {
             // That it is not there comes before that the directory cannot be had.
             let dentry = self.kit.dentry(directory, name)?.ok_or(Errno::NOENT)?;
-            if let Some(sent) = self.by_message(directory, name) {
+            if let Some(mut sent) = self.by_message(directory, name) {
                 self.may_change_names(directory)?;
                 let victim = self.view_of(directory, name, dentry)?;
+                sent.victim = Some(victim);
+                self.may_remove(directory, victim)?;
                 if dentry.kind == FileKind::Directory {
                     return Err(Errno::ISDIR.into());
                 }
-                self.may_remove(directory, victim)?;
                 return Ok(Changed::ByMessage(sent));
             }
         }
@@ -164,7 +166,8 @@ impl Context<'_> {
             return Err(Errno::NOTDIR.into());
         }
         let victim = self.view_of(directory, name, seen)?;
-        if let Some(sent) = self.by_message(directory, name) {
+        if let Some(mut sent) = self.by_message(directory, name) {
+            sent.victim = Some(victim);
             self.may_change_names(directory)?;
             self.may_remove(directory, victim)?;
             return Ok(Changed::ByMessage(sent));
@@ -292,13 +295,16 @@ impl Context<'_> {
         let across = from.directory.number() != to.directory.number();
         let moves_directory = source.kind == FileKind::Directory;
         let is_sent = self.goes_by_message(from.directory) && self.goes_by_message(to.directory);
-        let by_message = Ok(Renamed::ByMessage {
-            from: from.directory.number(),
-            to: to.directory.number(),
-        });
+        let by_message = |victim| {
+            Ok(Renamed::ByMessage {
+                from: from.directory.number(),
+                to: to.directory.number(),
+                victim,
+            })
+        };
         if flags & EXCHANGE != 0 || (moves_directory && across) {
             if is_sent {
-                return by_message;
+                return by_message(None);
             }
             return by_controller(from.directory, to.directory);
         }
@@ -312,7 +318,7 @@ impl Context<'_> {
             if let Some(victim) = victim {
                 self.may_remove(to.directory, victim)?;
             }
-            return by_message;
+            return by_message(victim);
         }
         self.rename_locked(from, to, looked_from, looked_to, moved, victim)?;
         if let Some(victim) = victim {

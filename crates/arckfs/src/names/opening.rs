@@ -86,18 +86,16 @@ impl Context<'_> {
         }
     }
 
-    /// What a walk ended at, if it is what was made there by message; else it is gone, and something else has its name.
+    /// What has a name, if it is what was made there by message.
     pub fn is_made(
         &self,
-        place: &Place<'_>,
+        directory: Directory,
+        name: &[u8],
         made: (InodeNumber, u32),
     ) -> Attempt<Option<&'static CachedInode>> {
-        let Last::Name(name) = place.last else {
-            return Ok(None);
-        };
-        match self.kit.dentry(place.directory, name)? {
+        match self.kit.dentry(directory, name)? {
             Some(dentry) if (dentry.inode, dentry.generation) == made => {
-                Ok(Some(self.view_of(place.directory, name, dentry)?))
+                Ok(Some(self.view_of(directory, name, dentry)?))
             }
             _ => Ok(None),
         }

@@ -6,6 +6,7 @@
 
 use super::interrupt::{self, Until};
 use super::members::Record;
+use super::names::names;
 use super::sparse::Map;
 use super::told::{Told, Wrong, plain};
 use arckfs::{At, Attributes, Errno, Failure, FileSystem, Handle, Subject, Timestamp};
@@ -68,7 +69,7 @@ pub fn export(fs: &FileSystem, path: &Path, told: &mut Told) -> Result<(), Strin
             return Err(INTERRUPTED.to_owned());
         }
         match export.entry(&path) {
-            Ok(true) => match export.names(&path) {
+            Ok(true) => match names(export.fs, &path) {
                 Ok(names) => waiting.extend(names.into_iter().rev().map(|name| {
                     let mut below = path.clone();
                     if !below.is_empty() {
@@ -481,40 +482,6 @@ impl Export<'_> {
         self.tar.append(&header, content)?;
         self.told.entry(size);
         Ok(())
-    }
-
-    /// The names in a directory.
-    fn names(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let at = if path.is_empty() { &b"."[..] } else { path };
-        let handle = self.fs.open(At::Root, at, flags, 0)?;
-        let mut names = Vec::new();
-        let mut buffer = vec![0; 1 << 16];
-        let read = loop {
-            let used = match self.fs.read_directory(handle, &mut buffer) {
-                Ok(0) => break Ok(()),
-                Ok(used) => used,
-                Err(errno) => break Err(errno),
-            };
-            // Records as getdents64 gives them.
-            let mut at = 0;
-            while let Some(record) = buffer[..used].get(at..).filter(|rest| rest.len() > 19) {
-                let length = usize::from(u16::from_ne_bytes([record[16], record[17]]));
-                let name = record.get(19..length).unwrap_or_default();
-                let end = name
-                    .iter()
-                    .position(|&byte| byte == 0)
-                    .unwrap_or(name.len());
-                if !matches!(&name[..end], b"." | b"..") {
-                    names.push(name[..end].to_vec());
-                }
-                at += length.max(20);
-            }
-        };
-        self.fs.close(handle);
-        read?;
-        names.sort_unstable();
-        Ok(names)
     }
 }
 

@@ -54,6 +54,21 @@ fn what_is_said_is_told_and_stays() {
     succeeded(&attr(&pool, &["--mediated", "on", "directory"]));
     let told = succeeded(&attr(&pool, &["directory"]));
     assert_eq!(told, "directory: mediated\n");
+    let below = "mkdir -p /arck/one/two; touch /arck/one/two/three; ln -s .. /arck/one/up; ln /arck/file /arck/directory/";
+    succeeded(&Running::start(run(&pool, &[], &["sh", "-c", below])).finished(SOON));
+    succeeded(&attr(&pool, &["--mediated", "off", "one/two/three"]));
+    assert_eq!(
+        succeeded(&attr(&pool, &["--below", "/"])),
+        "/directory: mediated\n/one/two/three: by its owner\n"
+    );
+    assert_eq!(
+        succeeded(&attr(&pool, &["--below", "--json", "/arck/one", "pipe"])),
+        "{\"path\":\"/arck/one/two/three\",\"mediated\":\"off\",\"by_messages\":false}\n"
+    );
+    refused(
+        &attr(&pool, &["--below", "nothing"]),
+        "nothing: No such file",
+    );
     refused(
         &attr(&pool, &["--mediated", "on", "pipe"]),
         "neither a file nor a directory",

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 /// So many orphans that come one by one are looked at together.
 const TOGETHER: usize = 32;
-/// Of no more pages than this each.
+/// Of no more pages than this each, and nobody's.
 const SMALL: u64 = 16;
-/// Where fewer pages are left, each is looked at as it comes.
+/// Where fewer pages are left, or numbers, each is looked at as it comes.
 const PLENTY: u64 = 4096;
 
 impl Folding<'_> {
@@ -19,7 +19,7 @@ impl Folding<'_> {
         &mut self,
         what: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<(), Failure> {
-        let dying = self.change(what)?;
+        let dying = self.change(u64::MAX, what)?;
         self.free_orphans(Some(&dying));
         Ok(())
     }
@@ -30,12 +30,18 @@ impl Folding<'_> {
         &mut self,
         what: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<(), Failure> {
-        let dying = self.change(what)?;
+        // What is kept for folds is not for splits.
+        let dying = self.change(self.sessions.spare_pages(), what)?;
+        // Of what somebody owns there may be more than is verified.
         let is_small = |&number: &InodeNumber| {
             let inode = self.sessions.state.shadow(number);
+            let header = self.sessions.state.header_copy(number);
             inode.is_some_and(|inode| inode.pages <= SMALL)
+                && header.is_some_and(|header| header.ownership.session() == 0)
         };
-        let may_wait = dying.iter().all(is_small) && self.sessions.spare_pages() >= PLENTY;
+        let may_wait = dying.iter().all(is_small)
+            && self.sessions.spare_pages() >= PLENTY
+            && self.sessions.state.numbers.count_free() >= PLENTY;
         self.freed.together.extend(dying);
         if !may_wait || self.freed.together.len() >= TOGETHER {
             let together = std::mem::take(&mut self.freed.together);
@@ -44,12 +50,15 @@ impl Folding<'_> {
         Ok(())
     }
 
+    /// `splits`: pages that may be taken for splits of directories.
     fn change(
         &mut self,
+        splits: u64,
         what: impl FnOnce(&mut Change<'_>, &mut Vec<InodeNumber>) -> Result<(), Errno>,
     ) -> Result<Vec<InodeNumber>, Failure> {
         let mut dying = Vec::new();
         let mut change = Change::new(&mut self.sessions.state);
+        change.limit_splits(splits);
         what(&mut change, &mut dying)?;
         change.commit(Weight::Fold)?;
         self.sessions.state.orphans.extend(dying.iter().copied());

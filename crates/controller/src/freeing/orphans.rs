@@ -83,6 +83,9 @@ impl Freeing<'_> {
             None => self.sessions.state.orphans.iter().collect(),
         };
         candidates.retain(|&number| !self.freed.doomed.numbers.contains(number));
+        // Each is charged for once, also where a number came twice.
+        candidates.sort_unstable();
+        candidates.dedup();
         // One that is away may have any of them open; one that is not recovered yet may have named them.
         if candidates.is_empty() || self.sessions.any_away() || self.sessions.recovering {
             return Vec::new();

@@ -32,6 +32,14 @@ const SET_GROUP_ID: u32 = 0o2000;
 /// With this and [`SET_GROUP_ID`] a program gets rights.
 const GROUP_EXECUTE: u32 = 0o0010;
 
+/// Whether a sticky directory keeps a user from taking away what is another's.
+fn keeps(who: &Credentials, directory: &Inode, victim: &Inode) -> bool {
+    directory.mode & STICKY != 0
+        && !who.is_root()
+        && who.uid != directory.uid
+        && who.uid != victim.uid
+}
+
 /// What becomes of a name.
 #[derive(Clone, Copy)]
 pub enum Wish {
@@ -69,7 +77,20 @@ impl Core {
         if let Err(errno) = check_name(name, wish) {
             return errno.into();
         }
-        if let Some(due) = self.put_off(session, directory.0) {
+        // Whoever may not is not let take anything from its owner.
+        let may = self
+            .sessions
+            .who(session)
+            .and_then(|who| self.expect_mediated(&who, directory, name, wish));
+        if let Err(errno) = may {
+            return errno.into();
+        }
+        let victim = match wish {
+            Wish::Remove { directory: true } => self.sessions.state.lookup(directory.0, name),
+            _ => None,
+        };
+        let of_victim = victim.and_then(|victim| self.lease_of(session, victim));
+        if let Some(due) = self.put_off(session, directory.0).max(of_victim) {
             return Reply::Later(due);
         }
         match self.try_change_name(session, directory, name, wish) {
@@ -86,22 +107,14 @@ impl Core {
         wish: Wish,
     ) -> Result<Named, Failure> {
         let number = directory.0;
-        self.sessions.state.header_of(number, directory.1)?;
         let who = self.sessions.who(session)?;
         let inode = *self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
-        if inode.kind() != Some(FileKind::Directory) {
-            return Err(Errno::NOTDIR.into());
-        }
-        if !who.may(&inode, 0o3) || !self.sessions.state.may_reach(&who, number) {
-            return Err(Errno::ACCESS.into());
-        }
-        if !inode.mediation().is_mediated() {
-            return Err(Errno::BUSY.into());
-        }
         let was_owned = self.take_mediated(&inode)?;
         if let Wish::Remove { directory: true } = wish {
             self.take_directory(number, name)?;
         }
+        // Its owner may have changed that.
+        let inode = self.expect_mediated(&who, directory, name, wish)?;
         let mediation = match inode.mediation() {
             Mediation::Found if !self.takes_turns(directory, session, was_owned) => Mediation::Auto,
             as_it_is => as_it_is,
@@ -143,6 +156,72 @@ impl Core {
             generation,
             is_mediated: mediation.is_mediated(),
         })
+    }
+
+    /// That a user may change a name of a directory, as far as that is verified, and that it is mediated. ENOTDIR, EACCES, EPERM; EBUSY
+    /// where it is not; ESTALE.
+    fn expect_mediated(
+        &self,
+        who: &Credentials,
+        (number, generation): (InodeNumber, u32),
+        name: &[u8],
+        wish: Wish,
+    ) -> Result<Inode, Errno> {
+        self.sessions.state.header_of(number, generation)?;
+        let inode = self.may_change_names(who, number)?;
+        if let Wish::Remove { .. } = wish {
+            self.may_remove(who, number, name)?;
+        }
+        match inode.mediation().is_mediated() {
+            true => Ok(inode),
+            false => Err(Errno::BUSY),
+        }
+    }
+
+    /// That a user may change names of a directory, as far as that is verified. ENOTDIR, EACCES, ESTALE.
+    pub(super) fn may_change_names(
+        &self,
+        who: &Credentials,
+        number: InodeNumber,
+    ) -> Result<Inode, Errno> {
+        let inode = *self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
+        if inode.kind() != Some(FileKind::Directory) {
+            return Err(Errno::NOTDIR);
+        }
+        match who.may(&inode, 0o3) && self.sessions.state.may_reach(who, number) {
+            true => Ok(inode),
+            false => Err(Errno::ACCESS),
+        }
+    }
+
+    /// That a sticky directory lets a user take a name away, as far as that is verified. EPERM.
+    pub(super) fn may_remove(
+        &self,
+        who: &Credentials,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        let state = &self.sessions.state;
+        let victim = state.lookup(directory, name);
+        let victim = victim.and_then(|found| state.shadow(found.inode));
+        match (state.shadow(directory), victim) {
+            (Some(directory), Some(victim)) if keeps(who, directory, victim) => Err(Errno::PERM),
+            _ => Ok(()),
+        }
+    }
+
+    /// Until when an inode is another session's, which has not had it for as long as it may.
+    pub(super) fn lease_of(&mut self, session: SessionNumber, found: Dentry) -> Option<Instant> {
+        let owner = self
+            .sessions
+            .state
+            .header_copy(found.inode)?
+            .ownership
+            .session();
+        match owner != session && owner != 0 {
+            true => self.lease_of_owner(owner, found.inode),
+            false => None,
+        }
     }
 
     /// A session changes what was found to be better mediated; `was_owned`: somebody had to give it up for that. Whether it
@@ -192,6 +271,7 @@ impl Place<'_, '_, '_> {
         let inode = self.change.inode(self.directory).ok_or(Errno::STALE)?;
         match inode.links {
             0 => Err(Errno::NOENT),
+            _ if !self.who.may(&inode, 0o3) => Err(Errno::ACCESS),
             _ => Ok(inode),
         }
     }
@@ -281,18 +361,14 @@ impl Place<'_, '_, '_> {
     ) -> Result<Option<InodeNumber>, Errno> {
         let mut parent = self.parent()?;
         let found = directory::find(self.change, &parent, self.name)?.ok_or(Errno::NOENT)?;
+        let mut victim = self.change.inode(found.inode).ok_or(Errno::IO)?;
+        if keeps(self.who, &parent, &victim) {
+            return Err(Errno::PERM);
+        }
         match (is_directory, found.kind == FileKind::Directory) {
             (true, false) => return Err(Errno::NOTDIR),
             (false, true) => return Err(Errno::ISDIR),
             _ => {}
-        }
-        let mut victim = self.change.inode(found.inode).ok_or(Errno::IO)?;
-        if parent.mode & STICKY != 0
-            && !self.who.is_root()
-            && self.who.uid != parent.uid
-            && self.who.uid != victim.uid
-        {
-            return Err(Errno::PERM);
         }
         if is_directory && victim.entries != 0 {
             return Err(Errno::NOTEMPTY);

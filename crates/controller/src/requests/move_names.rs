@@ -21,6 +21,7 @@ use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, NAME_MAX, ROOT_IN
 use arck_protocol::Response;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
+use std::cell::Cell;
 
 /// RENAME_NOREPLACE.
 const NO_REPLACE: u32 = 1;
@@ -83,11 +84,31 @@ impl Core {
         let ends = [from.directory, to.directory];
         let is_mediated = ends.iter().all(|&number| {
             let inode = self.sessions.state.shadow(number);
-            inode.is_some_and(|inode| inode.mediation().is_mediated())
+            inode.is_some_and(|inode| {
+                inode.kind() == Some(FileKind::Directory) && inode.mediation().is_mediated()
+            })
         });
+        let removed = self.sessions.state.lookup(to.directory, to_name);
+        let removed = removed.filter(|_| flags & EXCHANGE == 0);
         if is_mediated {
+            // Whoever may not is not let take them from their owners.
+            let target = removed.map(|_| (to.directory, to_name));
+            let names = [(from.directory, from_name)].into_iter().chain(target);
+            let may = self.sessions.who(session).and_then(|who| {
+                ends.iter()
+                    .try_for_each(|&number| self.may_change_names(&who, number).map(|_| ()))
+                    .and_then(|()| {
+                        names
+                            .clone()
+                            .try_for_each(|(at, name)| self.may_remove(&who, at, name))
+                    })
+            });
+            if let Err(errno) = may {
+                return errno.into();
+            }
             let due = ends.map(|number| self.put_off(session, number));
-            if let Some(due) = due.into_iter().flatten().max() {
+            let of_removed = removed.and_then(|removed| self.lease_of(session, removed));
+            if let Some(due) = due.into_iter().flatten().max().max(of_removed) {
                 return Reply::Later(due);
             }
         } else {
@@ -96,9 +117,10 @@ impl Core {
                 other => return other,
             }
         }
+        let left = Cell::new(None);
         let moved = match is_mediated {
-            true => self.move_mediated(session, from, to, flags),
-            false => self.try_move(session, from, to, flags),
+            true => self.move_mediated(session, from, to, flags, &left),
+            false => self.try_move(session, from, to, flags, &left),
         };
         match moved {
             Ok(()) => {
@@ -109,6 +131,7 @@ impl Core {
                         dentry.map(|dentry| Touched::moved(dentry, end.directory, end.name)),
                     );
                 }
+                touched.extend(left.take().map(Touched::unlinked));
                 self.access().tighten(touched);
                 Reply::Now(Response::Done)
             }
@@ -123,22 +146,20 @@ impl Core {
         from: End<'_>,
         to: End<'_>,
         flags: u32,
+        left: &Cell<Option<InodeNumber>>,
     ) -> Result<(), Failure> {
         let who = self.sessions.who(session)?;
+        let mut turns = Vec::new();
         for number in [from.directory, to.directory] {
             let inode = *self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
-            if !self.sessions.state.may_reach(&who, number) {
-                return Err(Errno::ACCESS.into());
-            }
-            let was_owned = self.take_mediated(&inode)?;
-            let turn = (number, inode.generation);
-            if inode.mediation() == Mediation::Found && !self.takes_turns(turn, session, was_owned)
-            {
-                self.access().set_mediation(number, Mediation::Auto)?;
-            }
+            turns.push(((number, inode.generation), self.take_mediated(&inode)?));
         }
         if flags & EXCHANGE == 0 {
             self.take_directory(to.directory, to.name)?;
+        }
+        for number in [from.directory, to.directory] {
+            // Their owners may have changed that.
+            self.may_change_names(&who, number)?;
         }
         // A name, or one at each end; before it, since this folds.
         if !self.owners().make_spare(2 * PAGES_PER_DELTA_PAGE) {
@@ -157,9 +178,19 @@ impl Core {
                 from,
                 to,
                 target,
+                left,
             }
             .run(flags, dying)
-        })
+        })?;
+        for (turn, was_owned) in turns {
+            let inode = self.sessions.state.shadow(turn.0);
+            let is_found = inode.is_some_and(|inode| inode.mediation() == Mediation::Found);
+            if is_found && !self.takes_turns(turn, session, was_owned) {
+                // What was to be done is done.
+                let _ = self.access().set_mediation(turn.0, Mediation::Auto);
+            }
+        }
+        Ok(())
     }
 
     fn try_move(
@@ -168,6 +199,7 @@ impl Core {
         from: End<'_>,
         to: End<'_>,
         flags: u32,
+        left: &Cell<Option<InodeNumber>>,
     ) -> Result<(), Failure> {
         let parents = [from.directory, to.directory];
         let mut wrong = None;
@@ -205,6 +237,7 @@ impl Core {
                     from,
                     to,
                     target,
+                    left,
                 }
                 .run(flags, dying)
             };
@@ -273,6 +306,8 @@ struct Move<'a, 'b, 'c> {
     from: End<'c>,
     to: End<'c>,
     target: Option<Dentry>,
+    /// What has lost a name by the move, and has others.
+    left: &'c Cell<Option<InodeNumber>>,
 }
 
 impl Move<'_, '_, '_> {
@@ -360,6 +395,8 @@ impl Move<'_, '_, '_> {
             return Err(Errno::NOTEMPTY);
         }
         inode.changed = now();
+        let has_others = !is_directory(target) && inode.links > 1;
+        self.left.set(has_others.then_some(target.inode));
         self.change.set_inode(inode);
         let mut to = parent(self.change, self.to.directory)?;
         directory::remove(self.change, &mut to, self.to.name)?;

@@ -105,6 +105,15 @@ impl Core {
         if !inode.mediation().is_mediated() || owner == session || owner == 0 {
             return away;
         }
+        away.max(self.lease_of_owner(owner, number))
+    }
+
+    /// Until when an inode is its owner's, who is noted to be waited for.
+    pub(super) fn lease_of_owner(
+        &mut self,
+        owner: SessionNumber,
+        number: InodeNumber,
+    ) -> Option<Instant> {
         let owned = self.sessions.all.get(&owner)?.owned.get(number)?;
         let earned = owned.rest().map_or(Duration::ZERO, |rest| rest.earned);
         let until = owned.since + self.sessions.options.lease.max(earned);
@@ -112,7 +121,7 @@ impl Core {
         if lease.is_some() {
             self.sessions.note_wanted(owner, &[number]);
         }
-        away.max(lease)
+        lease
     }
 
     /// See [`arck_protocol::Request::SetMediation`].

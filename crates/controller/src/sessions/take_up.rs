@@ -382,16 +382,17 @@ fn response_when_done(state: &State, request: &Request) -> Option<Response> {
         Request::MakeName {
             directory, name, ..
         } => {
+            // Where it was taken away since, it is told of none, which the session finds to be gone.
             let made = state.lookup(*directory, name);
-            return made.and_then(|made| {
-                let directory = state.shadow(*directory)?;
-                let named = Named {
-                    inode: made.inode,
-                    generation: made.generation,
-                    is_mediated: directory.mediation().is_mediated(),
-                };
-                Some(Response::Bytes(named.encode()))
-            });
+            let is_mediated = state
+                .shadow(*directory)
+                .is_some_and(|directory| directory.mediation().is_mediated());
+            let named = Named {
+                inode: made.map_or(0, |made| made.inode),
+                generation: made.map_or(0, |made| made.generation),
+                is_mediated,
+            };
+            return Some(Response::Bytes(named.encode()));
         }
         Request::RemoveName { .. } => {
             return Some(Response::Bytes(Named::default().encode()));

@@ -33,6 +33,16 @@ impl Viewing<'_> {
         }
     }
 
+    /// A name of an inode has been taken away by message: what this session had of it is over if that was the last. The pages are free
+    /// from now on, and not when somebody looks at it next; empty segments are given back for it as for what is removed here.
+    pub fn dispose_of_sent(&self, inode: &'static CachedInode) -> Attempt<()> {
+        if let Ok(file) = File::of(inode) {
+            let pages = file.part().pages.load(Ordering::Relaxed);
+            self.session.state().data.note_dropped(pages);
+        }
+        self.refresh_if_folded(inode)
+    }
+
     /// Of what had no name left, and was open to nobody if it `may_end`, when it was looked at.
     fn dispose_of_last(&self, inode: &'static CachedInode, is_marked: bool, may_end: bool) {
         let _locked = self.lock_whole(inode);

@@ -10,6 +10,7 @@ mod groups;
 mod large;
 mod logs;
 mod made;
+mod mediated;
 mod protected;
 mod random;
 mod small;
@@ -32,6 +33,7 @@ fn main() -> std::process::ExitCode {
         groups::ALL,
         large::ALL,
         logs::ALL,
+        mediated::ALL,
         made::ALL,
         protected::ALL,
         more,
