@@ -11,38 +11,47 @@ use arck_libfs_kit::format::InodeNumber;
 use arck_libfs_kit::messages::{Named, Request, Response};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::views::{CachedInode, flag};
+use std::time::Duration;
 
 /// How often a change is sent that comes back, since something else has changed.
 const TURNS: u32 = 100;
+/// So often at once; then a pause is made before each.
+const SOON: u32 = 10;
+const PAUSE: Duration = Duration::from_micros(100);
 
 impl Engine {
-    /// Does something until it is done by an attempt, or by `send` of what an attempt says is to be sent. `send` gives
-    /// `None` where it is to be attempted again.
+    /// Does something until it is done by an attempt, or by `send` of what an attempt says is to be sent. What the controller
+    /// knows better is attempted again: which directory it is, that it is mediated, and that it may be reached, which it may not be for a
+    /// moment while it is moved; an attempt that finds it so itself says so.
     pub(crate) fn here_or_by_message<T, E: From<Errno>>(
         &self,
         mut attempt: impl FnMut() -> Result<Changed<T>, E>,
-        mut send: impl FnMut(&Sent) -> Result<Option<T>, Errno>,
+        mut send: impl FnMut(&Sent) -> Result<T, Errno>,
     ) -> Result<T, E> {
-        for _ in 0..TURNS {
+        let mut last = Errno::AGAIN;
+        for turn in 0..TURNS {
+            if turn > SOON {
+                std::thread::sleep(PAUSE);
+            }
             match attempt()? {
                 Changed::Here(done) => return Ok(done),
-                Changed::ByMessage(sent) => {
-                    if let Some(done) = send(&sent)? {
-                        return Ok(done);
-                    }
-                }
+                Changed::ByMessage(sent) => match send(&sent) {
+                    Err(errno @ (Errno::STALE | Errno::ACCESS)) => last = errno,
+                    Err(Errno::BUSY | Errno::AGAIN) => last = Errno::AGAIN,
+                    done => return Ok(done?),
+                },
             }
         }
-        Err(Errno::AGAIN.into())
+        Err(last.into())
     }
 
     /// Has the controller make what an attempt has found that a message makes. Gives number and generation. Durable on
-    /// return. EEXIST, EACCES, ENOSPC and so on; `None` where something else has changed: it is to be looked at again.
+    /// return. EEXIST, ENOSPC and so on; ESTALE, EACCES or EBUSY where it is to be looked at again.
     pub(crate) fn make_by_message(
         &self,
         sent: &Sent,
         creation: &Creation<'_>,
-    ) -> Result<Option<(InodeNumber, u32)>, Errno> {
+    ) -> Result<(InodeNumber, u32), Errno> {
         let named = self.send(
             sent,
             &Request::MakeName {
@@ -55,16 +64,12 @@ impl Engine {
                 gid: creation.owner.1,
             },
         )?;
-        Ok(named.map(|named| (named.inode, named.generation)))
+        Ok((named.inode, named.generation))
     }
 
     /// The same of a name that is to be taken away.
-    pub(crate) fn remove_by_message(
-        &self,
-        sent: &Sent,
-        is_directory: bool,
-    ) -> Result<Option<()>, Errno> {
-        let named = self.send(
+    pub(crate) fn remove_by_message(&self, sent: &Sent, is_directory: bool) -> Result<(), Errno> {
+        self.send(
             sent,
             &Request::RemoveName {
                 directory: sent.directory.0,
@@ -73,10 +78,8 @@ impl Engine {
                 is_directory,
             },
         )?;
-        if named.is_some() {
-            self.has_lost_its_name(sent.victim);
-        }
-        Ok(named.map(|_| ()))
+        self.has_lost_its_name(sent.victim);
+        Ok(())
     }
 
     /// What this session had of an inode that has lost a name by message is over, if that was the last: its pages are free from now
@@ -88,7 +91,7 @@ impl Engine {
         }
     }
 
-    fn send(&self, sent: &Sent, request: &Request) -> Result<Option<Named>, Errno> {
+    fn send(&self, sent: &Sent, request: &Request) -> Result<Named, Errno> {
         let is_mediated_no_more = || {
             if let Some(inode) = self.kit().known(sent.directory.0)
                 && inode.generation() == sent.directory.1
@@ -103,14 +106,13 @@ impl Engine {
                 if !named.is_mediated {
                     is_mediated_no_more();
                 }
-                Ok(Some(named))
+                Ok(named)
             }
             Ok(_) => Err(Errno::PROTO),
             Err(Errno::BUSY) => {
                 is_mediated_no_more();
-                Ok(None)
+                Err(Errno::BUSY)
             }
-            Err(Errno::STALE) => Ok(None),
             Err(errno) => Err(errno),
         }
     }

@@ -7,6 +7,8 @@ use std::cell::Cell;
 
 /// How often a rename by message is attempted that comes back, since something else has changed.
 const RENAMES_MAX: u32 = 100;
+/// Between two of those that may not reach what they are about.
+const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
 impl FileSystem {
     /// Gives number and generation of what it makes.
@@ -147,7 +149,7 @@ impl FileSystem {
                 })
             })
         };
-        for _ in 0..RENAMES_MAX {
+        for turn in 0..RENAMES_MAX {
             let Some((from, from_name, to, to_name, sent)) = attempt()? else {
                 self.engine.kit().give_back();
                 return Ok(());
@@ -169,6 +171,10 @@ impl FileSystem {
             match moved {
                 // They were mediated; it is looked at again.
                 Err(Errno::STALE | Errno::BUSY | Errno::AGAIN) if sent.is_some() => {}
+                // It may not be reached for a moment while it is moved; who looks again is told.
+                Err(Errno::ACCESS) if sent.is_some() && turn < RENAMES_MAX - 1 => {
+                    std::thread::sleep(PAUSE);
+                }
                 moved => {
                     moved?;
                     self.engine.has_lost_its_name(sent.flatten());

@@ -181,23 +181,15 @@ impl FileSystem {
         self.engine.new_description(opened, kept)
     }
 
-    /// Has the controller make a file, and lists it as open; `None` where it is to be looked at again, and nothing was made. What was
-    /// made is what is given, whatever has become of its name and of the path meanwhile.
-    fn open_by_message(
-        &self,
-        sent: &Sent,
-        mode: u32,
-        exclusive: bool,
-    ) -> Result<Option<Found>, Errno> {
+    /// Has the controller make a file, and lists it as open. EAGAIN, ESTALE, EACCES, EBUSY where it is to be looked at again, and
+    /// nothing was made. What was made is what is given, whatever has become of its name and of the path meanwhile.
+    fn open_by_message(&self, sent: &Sent, mode: u32, exclusive: bool) -> Result<Found, Errno> {
         let engine = &self.engine;
         let creation = engine.credentials.opened_file(mode);
         let made = match engine.make_by_message(sent, &creation) {
             // Somebody else was faster.
-            Err(Errno::EXIST) if !exclusive => None,
+            Err(Errno::EXIST) if !exclusive => return Err(Errno::AGAIN),
             made => made?,
-        };
-        let Some(made) = made else {
-            return Ok(None);
         };
         let by_name = engine.run_local(|context| {
             let directory = context.view(sent.directory.0, sent.directory.1)?;
@@ -215,14 +207,17 @@ impl FileSystem {
             _ => match by_number() {
                 Ok(listed) => listed,
                 // Nobody has it any more: an empty file without a name is what its maker has then.
-                Err(_) => engine.run_local(|context| {
-                    let directory = context.view(sent.directory.0, sent.directory.1)?;
-                    let directory = Directory::of(directory)?;
-                    let inode = context.create_nameless(directory, creation, false)?;
-                    Ok(context.listed(inode))
-                })?,
+                Err(_) => engine
+                    .run_local(|context| {
+                        let directory = context.view(sent.directory.0, sent.directory.1)?;
+                        let directory = Directory::of(directory)?;
+                        let inode = context.create_nameless(directory, creation, false)?;
+                        Ok(context.listed(inode))
+                    })
+                    // It is not attempted again: something was made.
+                    .map_err(|_| Errno::IO)?,
             },
         };
-        Ok(Some(Ok((listed, Before::Absent))))
+        Ok(Ok((listed, Before::Absent)))
     }
 }

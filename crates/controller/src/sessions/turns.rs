@@ -22,7 +22,7 @@ impl Sessions {
         }
     }
 
-    /// These inodes are taken from their owner for another session; which of them are mediated from now
+    /// These inodes are taken from their owner for another session; which of them are files that are mediated from now
     /// on.
     pub fn change_owner(
         &mut self,
@@ -47,9 +47,8 @@ impl Sessions {
             let Some(inode) = self.state.shadow(number) else {
                 continue;
             };
-            let kind = inode.kind();
-            let may_be = matches!(kind, Some(FileKind::File | FileKind::Directory));
-            if !may_be || inode.mediation() != Mediation::Auto {
+            // Names of a directory go by message where that is said.
+            if inode.kind() != Some(FileKind::File) || inode.mediation() != Mediation::Auto {
                 continue;
             }
             let operations = owner
