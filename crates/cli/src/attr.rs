@@ -30,8 +30,9 @@ nobody owns it: each write of up to 64 KiB is there whole, or not at all, for
 everybody, and so is each name that is made in a directory, renamed or removed.
 
 `auto` has the controller find out which is faster, of files (directories have
-owners then); `on` and `off` are for who knows. Only the file's user and root may
-say so. `arck attr` prints `mediated (found)` where the controller has found it.
+owners then); `on` and `off` are for who knows. Only the file's user and root
+may say so. `arck attr` prints `mediated (found)` where the controller has found
+it.
 
 Exit status: 0; 1 if something is wrong with a file, which was told.")]
 pub struct AttrArguments {
