@@ -10,7 +10,7 @@ use crate::names::by_message::{Changed, Sent};
 use arck_libfs_kit::format::InodeNumber;
 use arck_libfs_kit::messages::{Named, Request, Response};
 use arck_libfs_kit::names::creations::Creation;
-use arck_libfs_kit::views::{CachedInode, flag};
+use arck_libfs_kit::views::flag;
 use std::time::Duration;
 
 /// How often a change is sent that comes back, since something else has changed.
@@ -84,7 +84,7 @@ impl Engine {
 
     /// What this session had of an inode that has lost a name by message is over, if that was the last: its pages are free from now
     /// on, and not when somebody looks at it next.
-    pub(crate) fn has_lost_its_name(&self, victim: Option<&'static CachedInode>) {
+    pub(crate) fn has_lost_its_name(&self, victim: Option<(InodeNumber, u32)>) {
         if let Some(victim) = victim {
             // What cannot be done now is done then.
             let _ = self.run_local(|context| context.dispose_of_sent(victim));

@@ -8,15 +8,15 @@
 use super::Context;
 use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::names::creations::Creation;
-use arck_libfs_kit::views::{CachedInode, Directory, flag};
+use arck_libfs_kit::views::{Directory, flag};
 
 /// A name that is to be changed by message.
 pub struct Sent {
     /// Number and generation.
     pub directory: (InodeNumber, u32),
     pub name: Vec<u8>,
-    /// What loses the name, if this session knows it.
-    pub victim: Option<&'static CachedInode>,
+    /// What loses the name: number and generation.
+    pub victim: Option<(InodeNumber, u32)>,
 }
 
 /// What an attempt to change a name came to.

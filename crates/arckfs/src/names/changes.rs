@@ -36,7 +36,8 @@ pub enum Renamed {
     ByMessage {
         from: InodeNumber,
         to: InodeNumber,
-        victim: Option<&'static CachedInode>,
+        /// Number and generation.
+        victim: Option<(InodeNumber, u32)>,
     },
     /// A directory changes its parent, or two names are exchanged.
     ByController {
@@ -127,7 +128,7 @@ impl Context<'_> {
             if let Some(mut sent) = self.by_message(directory, name) {
                 self.may_change_names(directory)?;
                 let victim = self.view_of(directory, name, dentry)?;
-                sent.victim = Some(victim);
+                sent.victim = Some((dentry.inode, dentry.generation));
                 self.may_remove(directory, victim)?;
                 if dentry.kind == FileKind::Directory {
                     return Err(Errno::ISDIR.into());
@@ -167,7 +168,7 @@ impl Context<'_> {
         }
         let victim = self.view_of(directory, name, seen)?;
         if let Some(mut sent) = self.by_message(directory, name) {
-            sent.victim = Some(victim);
+            sent.victim = Some((seen.inode, seen.generation));
             self.may_change_names(directory)?;
             self.may_remove(directory, victim)?;
             return Ok(Changed::ByMessage(sent));
@@ -318,7 +319,7 @@ impl Context<'_> {
             if let Some(victim) = victim {
                 self.may_remove(to.directory, victim)?;
             }
-            return by_message(victim);
+            return by_message(target.map(|target| (target.inode, target.generation)));
         }
         self.rename_locked(from, to, looked_from, looked_to, moved, victim)?;
         if let Some(victim) = victim {

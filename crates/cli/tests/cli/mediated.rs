@@ -83,6 +83,12 @@ fn what_is_said_is_told_and_stays() {
     assert_eq!(both.status.code(), Some(1));
 }
 
+/// What a shell without a group says.
+fn alone(pool: &Path, script: &str) -> String {
+    let shell = run(pool, &["--no-group"], &["bash", "-c", script]);
+    succeeded(&Running::start(shell).finished(SOON))
+}
+
 /// Lines that a shell appends, each by one write, with what it is and how many it has written.
 fn appending(name: &str, lines: u32) -> String {
     format!("for i in $(seq {lines}); do printf '%s %s %0500d\\n' {name} $i 7; done >>/arck/log")
@@ -113,11 +119,7 @@ fn shells_without_a_group_change_names_of_a_directory() {
     let place = Place::made();
     let pool = place.pool();
     let mut serving = Serving::start(&pool, &[]);
-    let plain = |script: &str| {
-        succeeded(
-            &Running::start(run(&pool, &["--no-group"], &["bash", "-c", script])).finished(SOON),
-        )
-    };
+    let plain = |script: &str| alone(&pool, script);
     for how in ["on", "auto", "off"] {
         plain(&format!("mkdir /arck/{how}"));
         succeeded(&attr(&pool, &["--mediated", how, how]));
@@ -159,11 +161,7 @@ fn shells_without_a_group_append_whole_lines() {
     let place = Place::made();
     let pool = place.pool();
     let mut serving = Serving::start(&pool, &[]);
-    let plain = |script: &str| {
-        succeeded(
-            &Running::start(run(&pool, &["--no-group"], &["bash", "-c", script])).finished(SOON),
-        )
-    };
+    let plain = |script: &str| alone(&pool, script);
     plain(": >/arck/log");
     for how in ["on", "auto", "off"] {
         plain(": >/arck/log");

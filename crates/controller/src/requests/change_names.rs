@@ -9,7 +9,7 @@
 //! * Errors are those of open(2), mkdir(2), unlink(2) and rmdir(2).
 
 use crate::core::Core;
-use crate::fold::folding::Failure;
+use crate::fold::folding::{After, Failure};
 use crate::fold::reply::Reply;
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
@@ -111,7 +111,7 @@ impl Core {
         let inode = *self.sessions.state.shadow(number).ok_or(Errno::STALE)?;
         let was_owned = self.take_mediated(&inode)?;
         if let Wish::Remove { directory: true } = wish {
-            self.take_directory(number, name)?;
+            self.take_directory(session, number, name)?;
         }
         // Its owner may have changed that.
         let inode = self.expect_mediated(&who, directory, name, wish)?;
@@ -240,6 +240,7 @@ impl Core {
     /// A directory that is removed is empty, or not, by what its owner last did: whatever is to be removed, if it is one.
     pub(super) fn take_directory(
         &mut self,
+        session: SessionNumber,
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<(), Failure> {
@@ -249,8 +250,10 @@ impl Core {
         };
         let header = self.sessions.state.header_copy(victim.inode);
         let owner = header.map_or(0, |header| header.ownership.session());
-        if owner != 0 {
-            // Also of who asks: nothing of it is left that is not folded.
+        if owner == session {
+            self.access().fold(owner, &[victim.inode], After::Release)?;
+        } else if owner != 0 {
+            // Whatever is wrong with what another session has made of it.
             self.owners().reclaim(owner, &[victim.inode])?;
         }
         Ok(())

@@ -155,7 +155,7 @@ impl Core {
             turns.push(((number, inode.generation), self.take_mediated(&inode)?));
         }
         if flags & EXCHANGE == 0 {
-            self.take_directory(to.directory, to.name)?;
+            self.take_directory(session, to.directory, to.name)?;
         }
         for number in [from.directory, to.directory] {
             // Their owners may have changed that.
@@ -205,31 +205,11 @@ impl Core {
         let mut wrong = None;
         for _ in 0..8 {
             self.access().fold(session, &parents, After::Keep)?;
-            // A directory that is replaced is empty, or not, by what its owner last did.
-            if flags & EXCHANGE == 0
-                && let Some(target) = self.sessions.state.lookup(to.directory, to.name)
-                && target.kind == FileKind::Directory
-            {
-                let owner = self
-                    .sessions
-                    .state
-                    .header_copy(target.inode)
-                    .map_or(0, |header| header.ownership.session());
-                if owner == session {
-                    self.access().fold(owner, &[target.inode], After::Release)?;
-                } else if owner != 0 {
-                    // Whatever is wrong with what another session has made of it.
-                    self.owners().reclaim(owner, &[target.inode])?;
-                }
+            if flags & EXCHANGE == 0 {
+                self.take_directory(session, to.directory, to.name)?;
             }
             let target = self.sessions.state.lookup(to.directory, to.name);
-            let who = self
-                .sessions
-                .all
-                .get(&session)
-                .ok_or(Errno::NOENT)?
-                .credentials
-                .clone();
+            let who = self.sessions.who(session)?;
             let move_in = |change: &mut Change<'_>, dying: &mut Vec<InodeNumber>| {
                 Move {
                     change,

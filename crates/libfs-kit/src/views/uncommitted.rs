@@ -5,9 +5,11 @@
 //!   ended, so that a new inode never inherits contents.
 //! * Only this session knows of what is uncommitted: no fold takes what has no name.
 
+use super::refresh::known_in;
 use super::{CachedInode, File, Viewing, begun, flag};
 use crate::delta::Branch;
 use crate::need::{Attempt, Need};
+use arck_core_state::InodeNumber;
 use arck_core_state::header::HeaderKind;
 use std::sync::atomic::Ordering;
 
@@ -34,8 +36,15 @@ impl Viewing<'_> {
     }
 
     /// A name of an inode has been taken away by message: what this session had of it is over if that was the last. The pages are free
-    /// from now on, and not when somebody looks at it next; empty segments are given back for it as for what is removed here.
-    pub fn dispose_of_sent(&self, inode: &'static CachedInode) -> Attempt<()> {
+    /// from now on, and not when somebody looks at it next; empty segments are given back for it as for what is removed here. By number
+    /// and generation: between the look and the message the view may have become another's, or been built anew. Where it is another of
+    /// both it is looked at for nothing.
+    pub fn dispose_of_sent(&self, (number, generation): (InodeNumber, u32)) -> Attempt<()> {
+        let table = self.views.inodes.load(Ordering::Acquire);
+        let known = known_in(self.session, table, number);
+        let Some(inode) = known.filter(|inode| inode.generation() == generation) else {
+            return Ok(());
+        };
         if let Ok(file) = File::of(inode) {
             let pages = file.part().pages.load(Ordering::Relaxed);
             self.session.state().data.note_dropped(pages);

@@ -13,6 +13,8 @@
 //! | [`checking`] | which trees a crash may leave |
 //! | this one | LibFSes, and which workloads each has |
 //! | [`workloads`] | those of files, which ArckFS has |
+//! | [`sealed`] | those of directories that are sealed |
+//! | [`shared`] | those of a pool that is served to all: rights, messages |
 //! | [`values`] | those of whole values, which every LibFS has in its way |
 //! | [`records`] | those of logs |
 //!
@@ -27,6 +29,8 @@ pub mod image;
 pub mod model;
 pub mod recording;
 pub mod records;
+pub mod sealed;
+pub mod shared;
 pub mod stage;
 pub mod tree;
 pub mod values;
@@ -65,7 +69,7 @@ pub const SUBJECTS: [Subject; 3] = [
             values::single,
             values::chains,
         ],
-        long: &[workloads::long_chains, workloads::sealed],
+        long: &[workloads::long_chains, sealed::sealed],
         pairs: workloads::pairs,
     },
     Subject {

@@ -5,7 +5,7 @@ use arck_pm::record::Recording;
 use arck_testkit::explorer::explore::{Bounds, Explorer, Recovery, sites};
 use arck_testkit::explorer::image::Dropped;
 use arck_testkit::explorer::recording::{Group, Who, Workload, record, record_life};
-use arck_testkit::explorer::{SUBJECTS, workloads};
+use arck_testkit::explorer::{SUBJECTS, shared, workloads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -94,7 +94,7 @@ fn jobs() -> Vec<(Run, Bounds)> {
     };
     let mut jobs = vec![
         (Run::Life, deep),
-        (Run::Shared(workloads::relocations()), deep),
+        (Run::Shared(shared::all_workloads()), deep),
     ];
     for libfs in &SUBJECTS {
         jobs.extend(in_groups(libfs.made(libfs.short)).map(|run| (run, deep)));
@@ -206,7 +206,7 @@ fn leave_out(recording: &Recording, worker: usize, count: usize) {
         runs.extend(in_groups(libfs.made(libfs.short)));
         runs.extend(in_groups(libfs.made(libfs.long)));
     }
-    runs.push(Run::Shared(workloads::relocations()));
+    runs.push(Run::Shared(shared::all_workloads()));
     runs.push(Run::Life);
     let crashed = runs.len();
     for libfs in &SUBJECTS {

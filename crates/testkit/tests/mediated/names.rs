@@ -1,6 +1,7 @@
 //! Mediated directories (KucoFS, 3.2): sessions that do not trust each other make and take away names of one by messages, each
 //! whole or not at all for everybody, and nobody becomes its owner.
 
+use super::{PATH, errno, mediation, owns, pool, set};
 use arck_protocol::control::slot_state;
 use arck_protocol::message::{MESSAGE_MAX, Named};
 use arck_protocol::{Request, Response};
@@ -11,12 +12,6 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const PATH: &str = "/shared";
-
-fn pool() -> TestPool {
-    TestPool::new(128 << 20)
-}
-
 /// Makes the directory, and has it mediated.
 fn plant(session: &FileSystem) {
     session
@@ -24,27 +19,6 @@ fn plant(session: &FileSystem) {
         .expect("a directory");
     set(session, Mediation::On);
     assert_eq!(mediation(session), Mediation::On);
-}
-
-fn set(session: &FileSystem, mediation: Mediation) {
-    let set = session.set_mediation(At::Root, PATH.as_bytes(), mediation);
-    set.expect("its owner may");
-}
-
-fn mediation(session: &FileSystem) -> Mediation {
-    let told = session.mediation(At::Root, PATH.as_bytes());
-    told.expect("a directory")
-}
-
-fn owns(session: &FileSystem) -> bool {
-    session.owns(At::Root, PATH.as_bytes()).expect("there")
-}
-
-fn errno<T: std::fmt::Debug>(result: Result<T, Failure>) -> Errno {
-    match result {
-        Err(Failure::Errno(errno)) => errno,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn path(name: &str) -> String {
@@ -406,5 +380,33 @@ fn who_takes_turns_at_names_is_left_to_owners() {
     }
     assert_eq!(mediation(&one), Mediation::Auto);
     drop((one, other));
+    assert_eq!(pool.violations(), "");
+}
+
+/// What a session has written, and nobody has folded, gives its room to the other at once when its name goes by message: taken
+/// away, and taken by another file.
+#[test]
+fn room_of_what_goes_by_message_is_anybodys_at_once() {
+    const BIG: usize = 38 << 20;
+    let pool = TestPool::new(64 << 20);
+    let sessions = [pool.session(), pool.session()];
+    plant(&sessions[0]);
+    // Its maker owns it until then.
+    create(&sessions[1], "first").expect("made");
+    let big = vec![7; BIG];
+    for turn in 0..12 {
+        let session = &sessions[turn % 2];
+        let put = session.put(&path("big"), &big);
+        put.unwrap_or_else(|failure| panic!("turn {turn}: {failure:?}"));
+        if turn % 3 == 0 {
+            create(session, "small").expect("made");
+            let (from, to) = (path("small"), path("big"));
+            let moved = session.rename(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0);
+            moved.expect("renamed");
+        }
+        unlink(session, "big").expect("unlinked");
+        assert!(!owns(session), "turn {turn}");
+    }
+    drop(sessions);
     assert_eq!(pool.violations(), "");
 }

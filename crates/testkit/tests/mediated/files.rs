@@ -1,22 +1,18 @@
 //! Mediated files (KucoFS): sessions that do not trust each other write one by messages, none of which any session
 //! sees a part of, and nobody becomes its owner.
 
+use super::{PATH, errno, mediation, owns, pool, set};
 use arck_protocol::Request;
 use arck_protocol::control::slot_state;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_testkit::{Random, Shorthand, TestPool};
-use arckfs::{At, Errno, Failure, FileSystem, Handle, MapRequest, Mediation};
+use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-const PATH: &str = "/shared";
 /// Bytes of the longest write that is one message.
 const LONGEST: usize = 64 << 10;
-
-fn pool() -> TestPool {
-    TestPool::new(128 << 20)
-}
 
 /// Makes the file, and has it mediated.
 fn plant(session: &FileSystem, content: &[u8]) {
@@ -25,30 +21,8 @@ fn plant(session: &FileSystem, content: &[u8]) {
     assert_eq!(mediation(session), Mediation::On);
 }
 
-fn set(session: &FileSystem, mediation: Mediation) {
-    let set = session.set_mediation(At::Root, PATH.as_bytes(), mediation);
-    set.expect("its owner may");
-}
-
-fn mediation(session: &FileSystem) -> Mediation {
-    session
-        .mediation(At::Root, PATH.as_bytes())
-        .expect("a file")
-}
-
-fn owns(session: &FileSystem) -> bool {
-    session.owns(At::Root, PATH.as_bytes()).expect("a file")
-}
-
 fn open(session: &FileSystem, flags: i32) -> Handle {
     session.open_at_root(PATH, flags).expect("opened")
-}
-
-fn errno<T: std::fmt::Debug>(result: Result<T, Failure>) -> Errno {
-    match result {
-        Err(Failure::Errno(errno)) => errno,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]
