@@ -70,8 +70,17 @@ fn jobs() -> Vec<(Run, Bounds)> {
             all.extend(libfs.made(libfs.long));
             all.extend(libfs.made(&[libfs.pairs]));
         }
-        all.retain(|workload| workload.name.contains(&text));
+        let named = |workload: &Workload| workload.name.contains(&text);
+        all.retain(named);
+        let mut shared = shared::all_workloads();
+        shared.retain(named);
+        assert!(
+            !all.is_empty() || !shared.is_empty(),
+            "no workload has {text:?} in its name"
+        );
+        let shared = (!shared.is_empty()).then_some(Run::Shared(shared));
         return in_groups(all)
+            .chain(shared)
             .map(|run| (run, bounds(64, true, 20)))
             .collect();
     }
