@@ -22,6 +22,9 @@ pub struct Pair {
     pub tmpfs: [f64; 2],
 }
 
+/// A round of a shorter time may be over before both processes have come to run.
+const TIME_LEAST: Duration = Duration::from_millis(30);
+
 const CASES: [(&str, Work, How); 6] = [
     (
         "MWCM, create files in one directory",
@@ -61,6 +64,7 @@ pub fn measure(
     rounds: usize,
     time: Duration,
 ) -> Outcome<Vec<Pair>> {
+    let time = time.max(TIME_LEAST);
     let tmpfs = bench.tmpfs().to_string_lossy().into_owned();
     let task = |work, how, part: usize, begin| {
         Order::Pair(Task {
