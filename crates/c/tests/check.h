@@ -98,6 +98,8 @@ static inline void in_child(void (*run)(void))
         _exit(failures != 0);
     }
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "a child was ended by signal %d\n", WTERMSIG(status));
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 

@@ -33,7 +33,7 @@ use crate::state::levels::{Level, StoredLevel};
 use arck_libfs_kit::engine::{Attempt, Need, Stop};
 use arck_libfs_kit::format::{FileKind, InodeNumber, PAGE_SIZE, directory};
 use arck_libfs_kit::views::Directory;
-use cache::Entry;
+use cache::{Entry, ThreadPaths};
 use key::Key;
 use resolver::Paths;
 use std::sync::atomic::Ordering;
@@ -162,8 +162,7 @@ impl Context<'_> {
             return Ok(None);
         };
         let version = self.state.paths.load(Ordering::Acquire);
-        let (entry, is_there) = paths.entry(&key);
-        if is_there
+        if let Some(entry) = paths.find(&key)
             && entry.version.load(Ordering::Relaxed) == version
             && let Some((above, last)) = entry.levels()
             && self.still_leads(above, entry)?
@@ -172,7 +171,7 @@ impl Context<'_> {
             return Ok(Some(found));
         }
         match cache::LIMITS.first_piece(key.path) {
-            Some(piece) if piece.len() == key.path.len() => self.remember(entry, key, version),
+            Some(piece) if piece.len() == key.path.len() => self.remember(paths, key, version),
             _ => self.in_pieces(key.directory, key.path),
         }
     }
@@ -227,8 +226,13 @@ impl Context<'_> {
     }
 
     /// Walks a directory part and has the thread remember where it led. `None` as for [`Context::walk_on`].
-    fn remember(&self, entry: &Entry, key: Key<'_>, version: u64) -> Attempt<Option<Directory>> {
-        entry.begin();
+    fn remember(
+        &self,
+        paths: &ThreadPaths,
+        key: Key<'_>,
+        version: u64,
+    ) -> Attempt<Option<Directory>> {
+        let entry = paths.begin(&key);
         let start = self.view(key.directory.0, key.directory.1)?;
         let Ok(start) = Directory::of(start) else {
             return Ok(None);

@@ -6,7 +6,7 @@
 use super::key::{Key, Limits};
 use crate::state::levels::{Level, StoredLevel};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use zerocopy::FromZeros;
 
 /// Words of eight bytes for the directory part; it is shorter than that.
@@ -16,8 +16,10 @@ pub const LIMITS: Limits = Limits {
     bytes: WORDS * 8,
     levels: 10,
 };
-/// Entries of a thread; a power of two.
+/// Entries of a thread, by sets of those that one key may have: as many pieces of one path are remembered
+/// together, whatever their hashes are. Both are powers of two.
 const ENTRIES: usize = 32;
+const WAYS: usize = 4;
 /// Threads that have entries: slots with higher numbers walk. They are found by groups, so that a process
 /// of few threads touches little memory for all the others.
 const THREADS: usize = 1024;
@@ -54,7 +56,7 @@ impl Entry {
     }
 
     /// Forgets what it was of; what is to be remembered is noted from then on.
-    pub fn begin(&self) {
+    fn begin(&self) {
         self.length.store(0, Ordering::Relaxed);
         self.depth.store(0, Ordering::Relaxed);
     }
@@ -85,23 +87,57 @@ impl Entry {
 pub struct ThreadPaths {
     /// The entry used last.
     last: AtomicU32,
+    /// The way of each set that goes to the next key which has none.
+    turns: [AtomicU8; ENTRIES / WAYS],
+    /// Of each entry, a part of its key's hash: who looks for a key reads entries that may be its own alone.
+    tags: [AtomicU16; ENTRIES],
     entries: [Entry; ENTRIES],
 }
 
 impl ThreadPaths {
-    /// The entry that a key has, and whether it is this key's now.
+    /// The entry that is this key's.
     #[inline(always)]
-    pub fn entry(&self, key: &Key<'_>) -> (&Entry, bool) {
+    pub fn find(&self, key: &Key<'_>) -> Option<&Entry> {
         let last = self.last.load(Ordering::Relaxed) as usize % ENTRIES;
         let entry = &self.entries[last];
         if entry.is_of(key) {
-            return (entry, true);
+            return Some(entry);
         }
-        let place = (key.hash() >> 32) as usize % ENTRIES;
-        let entry = &self.entries[place];
-        self.last.store(place as u32, Ordering::Relaxed);
-        (entry, entry.is_of(key))
+        let (set, tag) = place(key);
+        for place in set * WAYS..(set + 1) * WAYS {
+            let entry = &self.entries[place];
+            if self.tags[place].load(Ordering::Relaxed) == tag && entry.is_of(key) {
+                self.last.store(place as u32, Ordering::Relaxed);
+                return Some(entry);
+            }
+        }
+        None
     }
+
+    /// The entry in which a key is to be remembered, which forgets what it was of.
+    pub fn begin(&self, key: &Key<'_>) -> &Entry {
+        let entry = self.find(key).unwrap_or_else(|| {
+            let (set, tag) = place(key);
+            let turn = self.turns[set].load(Ordering::Relaxed);
+            self.turns[set].store(turn.wrapping_add(1), Ordering::Relaxed);
+            let place = set * WAYS + usize::from(turn) % WAYS;
+            self.tags[place].store(tag, Ordering::Relaxed);
+            self.last.store(place as u32, Ordering::Relaxed);
+            &self.entries[place]
+        });
+        entry.begin();
+        entry
+    }
+}
+
+/// A key's set, and its tag there.
+#[inline(always)]
+fn place(key: &Key<'_>) -> (usize, u16) {
+    let hash = key.hash();
+    (
+        (hash >> 32) as usize % (ENTRIES / WAYS),
+        (hash >> 48) as u16,
+    )
 }
 
 /// The path cache of a session in this process.
@@ -159,24 +195,57 @@ mod tests {
         assert!(cache.of_thread(THREADS).is_none());
     }
 
+    fn level(number: u32) -> Level {
+        Level {
+            number,
+            generation: 7,
+            ..Level::default()
+        }
+    }
+
+    #[test]
+    fn as_many_keys_of_one_set_are_remembered_as_it_has_ways() {
+        let cache = PathCache::default();
+        let paths = cache.of_thread(0).unwrap();
+        let names: Vec<String> = (0..1000).map(|number| format!("name-{number}")).collect();
+        let keys = names
+            .iter()
+            .map(|name| Key::new((1, 7), name.as_bytes(), LIMITS));
+        let keys: Vec<Key<'_>> = keys.map(Option::unwrap).collect();
+        let of_one = keys.iter().filter(|key| place(key).0 == place(&keys[0]).0);
+        let of_one: Vec<Key<'_>> = of_one.copied().take(WAYS + 1).collect();
+        assert_eq!(of_one.len(), WAYS + 1);
+        for key in &of_one {
+            assert!(paths.find(key).is_none());
+            let entry = paths.begin(key);
+            assert!(entry.note(level(1)));
+            entry.end(*key, 3);
+            assert!(paths.find(key).is_some());
+        }
+        let there = |key: &Key<'_>| paths.find(key).is_some();
+        assert!(of_one[1..].iter().all(there));
+        assert!(!there(&of_one[0]), "the eldest went");
+        // What is remembered anew has the place that it had.
+        for key in &of_one[1..] {
+            let entry = paths.begin(key);
+            assert!(entry.note(level(1)));
+            entry.end(*key, 4);
+        }
+        assert!(of_one[1..].iter().all(there));
+    }
+
     #[test]
     fn an_entry_is_of_one_key() {
         let cache = PathCache::default();
         let paths = cache.of_thread(0).unwrap();
         let key = |directory, path| Key::new(directory, path, LIMITS).unwrap();
-        let level = |number| Level {
-            number,
-            generation: 7,
-            ..Level::default()
-        };
         let stored = key((1, 7), b"twelve/bytes");
-        let (entry, is_there) = paths.entry(&stored);
-        assert!(!is_there);
-        entry.begin();
+        assert!(paths.find(&stored).is_none());
+        let entry = paths.begin(&stored);
         assert!(entry.note(level(1)) && entry.note(level(2)));
-        assert!(!paths.entry(&stored).1, "not before it is whole");
+        assert!(paths.find(&stored).is_none(), "not before it is whole");
         entry.end(stored, 3);
-        assert!(paths.entry(&stored).1);
+        assert!(paths.find(&stored).is_some());
         let (above, last) = entry.levels().unwrap();
         assert_eq!((above.len(), last.identity()), (1, (2, 7)));
         for (directory, path) in [
@@ -186,9 +255,9 @@ mod tests {
             ((2, 7), b"twelve/bytes"),
             ((1, 8), b"twelve/bytes"),
         ] {
-            assert!(!paths.entry(&key(directory, path)).1, "{path:?}");
+            assert!(paths.find(&key(directory, path)).is_none(), "{path:?}");
         }
-        entry.begin();
+        let entry = paths.begin(&stored);
         assert!((0..LIMITS.levels).all(|number| entry.note(level(number as u32))));
         assert!(!entry.note(level(0)), "no more room");
     }
