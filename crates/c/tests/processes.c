@@ -249,6 +249,7 @@ static void forking(void)
     GIVES(0, arck_close(logged));
 }
 
+#ifndef __SANITIZE_ADDRESS__
 static uint32_t ends;
 
 static void *busy(void *number)
@@ -304,6 +305,8 @@ static void forking_while_threads_are_inside(void)
     GIVES(0, arck_close(store));
     GIVES(0, arck_close(pool));
 }
+
+#endif
 
 // ---- ends
 
@@ -422,7 +425,11 @@ static const struct test tests[] = {
     {"closing_while_used", closing_while_used},
     {"handles_that_come_and_go", handles_that_come_and_go},
     {"forking", forking},
+#ifndef __SANITIZE_ADDRESS__
+    // AddressSanitizer's allocator (of GCC 12) does not let go of its locks in a child that is forked while another thread
+    // allocates: the child's first malloc waits for ever. The plain build runs this one.
     {"forking_while_threads_are_inside", forking_while_threads_are_inside},
+#endif
     {"ending_with_open_handles", ending_with_open_handles},
     {"threads_that_end", threads_that_end},
     {"messages", messages},
