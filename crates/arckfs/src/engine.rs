@@ -6,6 +6,7 @@
 
 pub(crate) mod by_message;
 mod names_by_message;
+mod together;
 
 use crate::attributes::Attributing;
 use crate::attributes::credentials::Credentials;
@@ -43,6 +44,11 @@ pub struct Engine {
     pub at_hand: AtHand,
     pub listing: Scratch,
     pub up_to_date: UpToDate,
+}
+
+thread_local! {
+    /// This thread brings maps up to date.
+    static CATCHING_UP: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Engine {
@@ -158,12 +164,22 @@ impl Engine {
     /// Brings the process's maps up to date with what others have changed.
     #[cold]
     fn catch_up_with_maps(&self) {
+        // What is asked for below are calls that see what others have written, too.
+        if CATCHING_UP.replace(true) {
+            return;
+        }
+        self.catch_up();
+        CATCHING_UP.set(false);
+    }
+
+    fn catch_up(&self) {
         let listings: Vec<_> = mappings::lock()
             .iter()
             .map(|map| map.listing.clone())
             .filter(|listing| listing.is_of(self.session))
             .collect();
         for listing in listings {
+            self.complete_together((listing.number, listing.generation));
             // What is gone shows what it shows.
             let _ = self.run_local(|context| {
                 let inode = context.view(listing.number, listing.generation)?;
@@ -180,6 +196,7 @@ impl Dependents for Engine {
             viewing,
             state: self.state,
             up_to_date: &self.up_to_date,
+            refused: Cell::new(None),
         };
         placing.remap(inode, 0, u64::MAX);
     }

@@ -14,6 +14,7 @@ mod status;
 mod syncing;
 #[cfg(test)]
 mod tests;
+mod together;
 mod watching;
 mod whole;
 

@@ -24,6 +24,7 @@ use crate::state::AuxiliaryState;
 use arck_libfs_kit::changing::Changing;
 use arck_libfs_kit::engine::{Attempt, Need};
 use arck_libfs_kit::views::{CachedInode, flag};
+use std::cell::Cell;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,6 +72,7 @@ impl<'a> Mapping<'a> {
             viewing: self,
             state: self.state,
             up_to_date: self.up_to_date,
+            refused: Cell::new(None),
         }
     }
 
@@ -105,7 +107,7 @@ impl<'a> Mapping<'a> {
     }
 
     fn place_listed(&self, inode: &'static CachedInode, map: &mut Map) -> Attempt<()> {
-        self.unmarked(inode, map.is_writable)?;
+        self.unmarked(inode, map.is_writable && !inode.has(flag::TOGETHER))?;
         let seen = self.seen(inode);
         if !self.placing().place(inode, map, map.file_pages())? {
             // A hole, or somebody else's page, has come in between.
@@ -120,26 +122,28 @@ impl<'a> Mapping<'a> {
         let mut table = lock();
         table.list(self.session, inode, Some(true))?;
         inode.set(flag::STORED, true);
-        let made = self.unmarked(inode, true).and_then(|()| {
-            for place in table.cut(range) {
-                let Some(map) = table.get_mut(place) else {
-                    continue;
-                };
-                if map.is_of(self.session, inode) && !map.is_writable {
-                    map.is_writable = true;
-                    // What was placed of these pages may be such that no protection makes it
-                    // writable.
-                    map.placed = Places::new(map.placed.len() as u64);
-                    let placed = self.placing().place(inode, map, map.file_pages());
-                    if placed != Ok(true) {
-                        map.is_writable = false;
-                        let _ = self.placing().place(inode, map, map.file_pages());
-                        return placed.and(Err(Need::Again.into()));
+        let made = self
+            .unmarked(inode, !inode.has(flag::TOGETHER))
+            .and_then(|()| {
+                for place in table.cut(range) {
+                    let Some(map) = table.get_mut(place) else {
+                        continue;
+                    };
+                    if map.is_of(self.session, inode) && !map.is_writable {
+                        map.is_writable = true;
+                        // What was placed of these pages may be such that no protection makes it
+                        // writable.
+                        map.placed = Places::new(map.placed.len() as u64);
+                        let placed = self.placing().place(inode, map, map.file_pages());
+                        if placed != Ok(true) {
+                            map.is_writable = false;
+                            let _ = self.placing().place(inode, map, map.file_pages());
+                            return placed.and(Err(Need::Again.into()));
+                        }
                     }
                 }
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         table.list(self.session, inode, None)?;
         made
     }
@@ -150,7 +154,8 @@ impl<'a> Mapping<'a> {
         self.unmoved(inode)?;
         inode.set(flag::STALE_MAPS, false);
         let lacked = self.placing().remap_here(&mut lock(), inode, 0..u64::MAX);
-        if inode.has(flag::STALE_MAPS) {
+        // What sessions have together the controller is asked for elsewhere; there may be no room for it.
+        if inode.has(flag::STALE_MAPS) && !inode.has(flag::TOGETHER) {
             return Err(lacked.unwrap_or(Need::Again).into());
         }
         Ok(())

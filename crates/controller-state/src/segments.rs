@@ -24,7 +24,7 @@ impl SegmentKind {
         match self {
             SegmentKind::Free => STALE | UNSHARED,
             SegmentKind::Metadata => 0,
-            SegmentKind::Data => FOREIGN,
+            SegmentKind::Data => FOREIGN | TOGETHER,
         }
     }
 }
@@ -44,9 +44,13 @@ pub struct SegmentEntry {
     /// User of the last owner: a segment with pages in use goes to nobody else.
     /// [`CONTROLLER`]: data that the controller moved to a class.
     pub uid: u32,
-    /// [`FOREIGN`], [`STALE`], [`UNSHARED`].
+    /// [`FOREIGN`], [`STALE`], [`UNSHARED`], [`TOGETHER`].
     pub flags: u32,
-    pub reserved: [u32; 3],
+    /// With [`TOGETHER`]: the file that has all pages of the segment, and its generation; sessions that may write it are
+    /// sent the segment to write. 0: no more are, and nothing is put there.
+    pub file: u32,
+    pub generation: u32,
+    pub reserved: u32,
 }
 
 /// The user of data segments that no session writes; nobody's number.
@@ -61,6 +65,10 @@ pub const STALE: u32 = 2;
 /// Flag of a free segment that is [`STALE`]: nobody but root and the pool's user was sent its file. Sessions may
 /// look at it still, so the file stays, and is emptied.
 pub const UNSHARED: u32 = 4;
+
+/// Flag of a data segment: several sessions may have been sent it to write, at the same time, since they have maps of the
+/// one file whose pages it has.
+pub const TOGETHER: u32 = 8;
 
 /// Bytes of a segment entry.
 pub const SEGMENT_ENTRY_SIZE: usize = 32;

@@ -82,6 +82,10 @@ impl Mediation {
     }
 }
 
+/// In [`Inode::mediation`] of a file, besides: its pages lie where every session that may write it can store to them, as
+/// those have writable shared maps of it; what else writes it goes by message, in place.
+pub const TOGETHER: u32 = 4;
+
 /// The greatest number of a device: 12 bits of the kind of driver and 20 of the device, as Linux lays them out in
 /// `mknod`'s argument and in `st_rdev`.
 pub const DEVICE_MAX: u64 = u32::MAX as u64;
@@ -115,7 +119,7 @@ pub struct Inode {
     pub parent: u32,
     /// Of a directory: names in it.
     pub entries: u32,
-    /// Of a file: how sessions share it that write it ([`Mediation`]).
+    /// How sessions share it that write it ([`Mediation`]); of a file, with [`TOGETHER`] or without.
     pub mediation: u32,
     pub reserved0: u32,
     /// Page of the extended attributes, of a file or directory; null = none.
@@ -131,7 +135,22 @@ impl Inode {
     }
 
     pub fn mediation(&self) -> Mediation {
-        Mediation::from_stored(self.mediation)
+        Mediation::from_stored(self.mediation & !TOGETHER)
+    }
+
+    /// The same is said, and all else of it stays.
+    pub fn set_mediation(&mut self, mediation: Mediation) {
+        self.mediation = self.mediation & TOGETHER | mediation as u32;
+    }
+
+    /// Whether several sessions may have writable shared maps of the file: see [`TOGETHER`].
+    pub fn is_together(&self) -> bool {
+        self.mediation & TOGETHER != 0 && self.kind() == Some(FileKind::File)
+    }
+
+    /// Whether what writes it goes by message: nobody owns it for that.
+    pub fn goes_by_message(&self) -> bool {
+        self.mediation().is_mediated() || self.is_together()
     }
 
     /// Copies the live inode at byte address `address`; to be validated by the sequence check.

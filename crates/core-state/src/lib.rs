@@ -51,7 +51,7 @@ pub use geometry::{
 };
 pub use header::{HeaderCopy, LiveHeader, Ownership};
 pub use index::IndexRoot;
-pub use inode::{DEVICE_MAX, FileKind, Inode, Mediation};
+pub use inode::{DEVICE_MAX, FileKind, Inode, Mediation, TOGETHER};
 
 /// A live page of the pool as 512 words. Other processes may be changing it, hence atomics: a
 /// reader copies words out with relaxed loads and validates with the inode's sequence word.

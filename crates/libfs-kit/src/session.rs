@@ -43,7 +43,9 @@ use arck_protocol::socket::{Answer, Call, Welcome};
 use arck_protocol::{Request, Response, ring};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::time::{Duration, Instant};
 
 pub use crate::connection::connect_socket;
@@ -72,6 +74,8 @@ pub struct Session {
     access: Box<[AtomicU8]>,
     /// How many times segments had been given back when this process last dropped its mappings.
     withdrawals_seen: AtomicU64,
+    /// Segments may be mapped to be written that are not its own: see [`Session::can_write_together`].
+    has_together: AtomicBool,
     is_of_group: bool,
     membership: Membership,
     state: std::sync::OnceLock<&'static State>,

@@ -265,6 +265,17 @@ pub enum Request {
         name: Vec<u8> as Bytes<NAME_MAX>,
         is_directory: bool,
     },
+    /// Has pages of a file lie where all sessions that may write it can store to them: `count` from the one on that is
+    /// `first`, as far as the file reaches. The file is then [`TOGETHER`](arck_core_state::TOGETHER), until nobody has a writable map of it.
+    /// → [`Response::Bytes`]: up to which page that has been done, of eight bytes; EOPNOTSUPP: its owner is to map it by
+    /// himself, since nobody else may write it; ETXTBSY: another session has a writable map of another kind; EACCES, ESTALE, EINVAL,
+    /// ENOSPC.
+    31 MapTogether {
+        inode: InodeNumber,
+        generation: u32,
+        first: u64,
+        count: u64,
+    },
     /// Changes the length of a file, as [`Request::Write`] writes it. → `Done`; EACCES, ESTALE, EINVAL,
     /// EFBIG, ENOSPC; EBUSY if a session has it mapped for writing.
     25 Resize {

@@ -102,6 +102,12 @@ fn requests() -> Vec<Request> {
             name: b"removed".to_vec(),
             is_directory: true,
         },
+        Request::MapTogether {
+            inode: 42,
+            generation: 43,
+            first: 44 << 32,
+            count: 45,
+        },
         Request::Resize {
             inode: 22,
             generation: 23,
@@ -405,7 +411,7 @@ fn each_message_has_the_bytes_that_it_had() {
     }
     assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
     assert_eq!(
-        PROTOCOL_VERSION, 20,
+        PROTOCOL_VERSION, 21,
         "other bytes: keep those of this version"
     );
 }

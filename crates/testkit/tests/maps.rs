@@ -1,6 +1,6 @@
 //! Maps of files, as more than one session sees them.
 
-use arck_testkit::{Shorthand, TestPool};
+use arck_testkit::{Shorthand, TestPool, connect_as};
 use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -142,16 +142,17 @@ fn a_map_keeps_its_pages() {
     assert_eq!(pool.violations(), "");
 }
 
-/// A file of which one session has a writable map is changed by no other.
+/// A file that only a group's own user may write, and of which the group has a writable map, is changed by no other session.
 #[test]
 fn a_writable_map_keeps_others_from_writing() {
     let pool = TestPool::new(POOL);
-    let (one, two) = (pool.session(), pool.session());
+    let (one, two) = (connect_as(&pool.path(), b"one"), pool.session());
     one.put("f", &[b'a'; 4 * PAGE]).unwrap();
     one.fold(true).unwrap();
     let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
     let theirs = two.open_at_root("f", libc::O_RDWR).unwrap();
-    let reading = map(&two, theirs, 4 * PAGE, READ).unwrap();
+    let to_read = two.open_at_root("f", libc::O_RDONLY).unwrap();
+    let reading = map(&two, to_read, 4 * PAGE, READ).unwrap();
     let mapped = map(&one, handle, 4 * PAGE, BOTH).unwrap();
     mapped.put(PAGE, b'b');
     let mut seen = [0];

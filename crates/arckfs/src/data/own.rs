@@ -4,6 +4,7 @@
 use super::Data;
 use super::step::Step;
 use super::write::STEP;
+use crate::interface::Errno;
 use arck_libfs_kit::engine::{Attempt, Need};
 use arck_libfs_kit::format::PagePtr;
 use arck_libfs_kit::views::entries::pages_of;
@@ -12,6 +13,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl Data<'_> {
+    /// EACCES of a file whose length the controller changes, since sessions have it mapped together.
+    pub fn expect_not_together(&self, inode: &CachedInode) -> Attempt<()> {
+        match inode.has(flag::TOGETHER) {
+            true => Err(Errno::ACCESS.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Gives pages of this session's own to what has none or somebody else's, in file pages from
     /// `first` up to `end` or the end of the file, so that a map of them can be written; one step
     /// of pages at a time. Gives the page up to which it came.

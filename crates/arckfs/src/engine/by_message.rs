@@ -210,6 +210,7 @@ impl Engine {
             && let Some(inode) = self.kit().known(inode)
             && inode.has(flag::MEDIATED)
         {
+            inode.set(flag::TOGETHER, false);
             inode.set(flag::MEDIATED, false);
         }
         Ok(written.end)

@@ -387,6 +387,7 @@ impl FileSystem {
             let mut attempts = 0;
             let mut size = u64::MAX;
             let mut is_mediated = false;
+            let mut is_together = false;
             let mut step = self.engine.run_local(|context| {
                 attempts += 1;
                 in_parts |= attempts > WHOLE_ATTEMPTS;
@@ -402,7 +403,12 @@ impl FileSystem {
                         Err(Stop::Need(Need::TakeOver(_))) => self.engine.is_mediated(number),
                         Err(_) => false,
                     };
-                if is_mediated {
+                // What sessions have mapped together none of them writes but so.
+                is_together = match &viewed {
+                    Ok(inode) => inode.has(flag::TOGETHER),
+                    Err(_) => false,
+                };
+                if is_mediated || is_together {
                     return Ok((0, 0));
                 }
                 let inode = viewed?;
@@ -417,7 +423,26 @@ impl FileSystem {
                 *stale_maps = inode.has(flag::STALE_MAPS);
                 Ok(written)
             });
-            if is_mediated && step.is_ok() {
+            if is_together && step.is_ok() && !readable.is_empty() {
+                let _exclusive = match is_part {
+                    true => None,
+                    false => Some(self.engine.kit().take_exclusive(number, generation)?),
+                };
+                let at = match place {
+                    Position::At(at) => Some(at),
+                    Position::End => None,
+                };
+                let written =
+                    self.write_together((number, generation), &readable[done..], at, limit);
+                if written == Err(Errno::BUSY) {
+                    // It is together no longer, and is written by its owner, since a session has it mapped.
+                    self.engine.is_no_more_together(number);
+                    may_mediate = false;
+                    continue;
+                }
+                *stale_maps = true;
+                step = written.map(|(count, end)| (count, end.saturating_sub(count as u64)));
+            } else if is_mediated && step.is_ok() {
                 let rest = &readable[done..];
                 let at = match place {
                     Position::At(at) => Some(at),
@@ -545,6 +570,7 @@ impl FileSystem {
     pub(super) fn resize_open(&self, file: (u32, u32), size: u64) -> Result<(), Errno> {
         let cut = self.engine.run_local(|context| {
             let inode = context.view(file.0, file.1)?;
+            context.expect_not_together(inode)?;
             context.resize(File::of(inode)?, size)
         });
         match cut {
@@ -572,14 +598,19 @@ impl FileSystem {
 
     /// As [`Engine::resize_by_message`](crate::engine::Engine), within the limit on sizes.
     #[cold]
-    fn resize_by_message(&self, file: (u32, u32), size: u64, denied: Errno) -> Result<(), Errno> {
+    pub(super) fn resize_by_message(
+        &self,
+        file: (u32, u32),
+        size: u64,
+        denied: Errno,
+    ) -> Result<(), Errno> {
         if size_limit::forbids(size) && size > self.size_seen(file)? {
             return Err(Errno::FBIG);
         }
         self.engine.resize_by_message(file, size, denied)
     }
 
-    fn size_seen(&self, (number, generation): (u32, u32)) -> Result<u64, Errno> {
+    pub(super) fn size_seen(&self, (number, generation): (u32, u32)) -> Result<u64, Errno> {
         self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
             Ok(inode.size.load(Ordering::Acquire))
@@ -610,6 +641,7 @@ impl FileSystem {
                 // Unlike ftruncate, this leaves the times alone.
                 return Ok((identity, None));
             }
+            context.expect_not_together(inode)?;
             let cut = context.resize(File::of(inode)?, size)?;
             Ok((identity, cut))
         });

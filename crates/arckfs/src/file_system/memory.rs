@@ -214,27 +214,13 @@ impl FileSystem {
     /// Lists the inode as open, gives a writable map its pages, places the map.
     fn establish(&self, map: Map) -> Result<(), Errno> {
         let (number, generation) = (map.listing.number, map.listing.generation);
-        let (pages, is_writable) = (map.file_pages(), map.is_writable);
         let listed = self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
             let listed = context.list_open(inode)?;
             map.listing.count_in(listed.counted_in);
             Ok(listed)
         })?;
-        let mut own = pages.start;
-        let mut map = Some(map);
-        let placed = self.engine.run_local(|context| {
-            let inode = context.view(number, generation)?;
-            if is_writable {
-                context.own_up_to(inode, &mut own, &pages)?;
-            }
-            let placed = context.establish(inode, &mut map);
-            if placed.is_err() {
-                // Whatever came in between may have changed pages that were looked at.
-                own = pages.start;
-            }
-            placed
-        });
+        let placed = self.place(map);
         if placed != Ok(false) {
             self.engine.kit().unlist_open(listed)?;
         }
@@ -327,7 +313,15 @@ impl FileSystem {
 
     fn forget(&self, range: &Range<usize>) {
         let gone = mappings::lock().forget(range);
-        self.unlist(gone);
+        if !gone.is_empty() {
+            self.unlist(gone);
+            let writes = |map: &Map| map.is_writable && map.listing.is_of(self.engine.session);
+            // Under the lock, so that nobody places a map meanwhile.
+            let table = mappings::lock();
+            if !table.iter().any(writes) {
+                self.engine.session.let_go_together();
+            }
+        }
     }
 
     fn unlist(&self, gone: Vec<Listing>) {
@@ -424,21 +418,7 @@ impl FileSystem {
         self.unlist(gone.0);
         gone.1?;
         for (number, generation, pages) in files {
-            let mut own = pages.start;
-            self.engine
-                .run_local(|context| {
-                    let inode = context.view(number, generation)?;
-                    context.own_up_to(inode, &mut own, &pages)?;
-                    let made = context.make_writable(inode, range);
-                    if made.is_err() {
-                        own = pages.start;
-                    }
-                    made
-                })
-                .map_err(|errno| match errno {
-                    Errno::TXTBSY => Errno::ACCESS,
-                    other => other,
-                })?;
+            self.make_writable((number, generation), pages, range)?;
         }
         Ok(())
     }
@@ -658,6 +638,9 @@ impl FileSystem {
             .map(|map| (map.first, map.file_pages()))
             .collect();
         let mut attempts = 0;
+        if self.engine.complete_together((number, generation)) {
+            wanting.clear();
+        }
         let _ = self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
             if !inode.has(flag::STALE_MAPS) || attempts > REFRESH_ATTEMPTS {

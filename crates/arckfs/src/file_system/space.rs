@@ -51,7 +51,10 @@ impl FileSystem {
             .checked_add(length)
             .filter(|&end| end <= FILE_SIZE_MAX)
             .ok_or(Errno::FBIG)?;
+        let file = self.engine.description(handle)?.identity()?;
         let done = match kind {
+            Kind::Allocate if self.fill_together(file, offset..end, keep_size)? => Ok(()),
+            Kind::Zero | Kind::Punch if self.zero_together(file, offset..end, keep_size)? => Ok(()),
             Kind::Punch => self.punch(handle, offset, end),
             _ => self.fill(handle, offset, end, kind == Kind::Zero, keep_size),
         };
@@ -74,7 +77,11 @@ impl FileSystem {
             let inode = context.view(number, generation)?;
             context.expect_no_set_id(inode)
         })?;
-        let done = self.punch_pages((number, generation), pages);
+        let bytes = pages.start * PAGE_SIZE..pages.end.saturating_mul(PAGE_SIZE);
+        let done = match self.zero_together((number, generation), bytes, true)? {
+            true => Ok(()),
+            false => self.punch_pages((number, generation), pages),
+        };
         self.refresh_maps(number, generation);
         done
     }

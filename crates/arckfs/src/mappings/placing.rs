@@ -12,6 +12,7 @@ use arck_libfs_kit::format::{PAGE_SIZE, PagePtr};
 use arck_libfs_kit::memory::{SharedBytes, placing};
 use arck_libfs_kit::views::entries::pages_of;
 use arck_libfs_kit::views::{CachedInode, File, Viewing, flag};
+use std::cell::Cell;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,8 @@ pub struct Placing<'v, 'a> {
     pub viewing: &'v Viewing<'a>,
     pub state: &'static AuxiliaryState,
     pub up_to_date: &'v UpToDate,
+    /// The page of a segment that this session is not sent to write, which is not asked for again.
+    pub refused: Cell<Option<PagePtr>>,
 }
 
 impl Placing<'_, '_> {
@@ -59,6 +62,10 @@ impl Placing<'_, '_> {
             if placed != Ok(true) {
                 inode.set(flag::STALE_MAPS, true);
             }
+            if placed == Ok(false) && inode.has(flag::TOGETHER) {
+                // The controller is asked for what is not there.
+                lacked = Some(Need::Again);
+            }
             if let Err(Stop::Need(need)) = placed {
                 lacked = Some(need);
             }
@@ -91,6 +98,22 @@ impl Placing<'_, '_> {
         Ok((self.wanted_page(inode, map, page, pointer)?, 1))
     }
 
+    /// Whether a page is where sessions can store to it, of which this is one.
+    fn can_write_together(&self, page: PagePtr) -> bool {
+        let session = self.viewing.session;
+        let geometry = session.geometry();
+        let segment = |page| geometry.contains(page).then(|| geometry.segment_of(page));
+        let was_refused = self.refused.get().map(segment);
+        if was_refused == Some(segment(page)) {
+            return false;
+        }
+        let can = session.can_write_together(page);
+        if !can {
+            self.refused.set(Some(page));
+        }
+        can
+    }
+
     /// The same for a page of the file that is data.
     fn wanted_page(
         &self,
@@ -100,7 +123,13 @@ impl Placing<'_, '_> {
         pointer: PagePtr,
     ) -> Attempt<Option<u64>> {
         let size = inode.size.load(Ordering::Acquire);
-        let is_own = self.viewing.session.is_own(pointer);
+        let session = self.viewing.session;
+        let is_together = map.is_writable && inode.has(flag::TOGETHER);
+        let is_own = session.is_own(pointer) || is_together && self.can_write_together(pointer);
+        if is_together && !is_own {
+            // It is to be brought there.
+            return Ok(None);
+        }
         if map.is_writable && !is_own {
             // Another session's by now, or the parent's: what was mapped stays, and is kept.
             let (now, _) = map.placed.run(page - map.first);

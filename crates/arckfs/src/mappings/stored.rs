@@ -75,12 +75,11 @@ impl Mapping<'_> {
             && let Some(data) = self.next_data(file, page, last)?
         {
             let pointer = self.data_page(file, data)?;
-            // What was stored to is the session's own: no other page can be written through a map.
-            if self.session.is_own(pointer)
-                && let Some(dirty) = self
-                    .session
-                    .page_bytes(pointer)
-                    .and_then(|bytes| bytes.dirty(0, PAGE))
+            // What was stored to is the session's own, or was mapped by several together.
+            if let Some(dirty) = self
+                .session
+                .page_bytes(pointer)
+                .and_then(|bytes| bytes.dirty(0, PAGE))
             {
                 stored = Some(dirty.flush().join_all(stored));
             }

@@ -202,8 +202,8 @@ impl Locked {
         let (number, generation) = (inode.number(), inode.generation());
         let mut is_writable = more;
         for map in self.iter().filter(|map| map.is_of(session, inode)) {
-            // An inherited one is its parent's session's to answer for.
-            let counts = map.is_writable && !map.is_inherited;
+            // An inherited one is its parent's session's to answer for, where the pages are that session's.
+            let counts = map.is_writable && (!map.is_inherited || inode.has(flag::TOGETHER));
             is_writable = Some(is_writable.unwrap_or(false) | counts);
         }
         let is_entry = |entry: &AtomicU64, wanted: u64| {

@@ -25,7 +25,7 @@ pub struct Pair {
 /// A round of a shorter time may be over before both processes have come to run.
 const TIME_LEAST: Duration = Duration::from_millis(30);
 
-const CASES: [(&str, Work, How); 6] = [
+const CASES: [(&str, Work, How); 10] = [
     (
         "MWCM, create files in one directory",
         Work::Create,
@@ -55,6 +55,26 @@ const CASES: [(&str, Work, How); 6] = [
         "DWOM, 4 KiB, both one block, by messages",
         Work::Write { own: false },
         How::Messages,
+    ),
+    (
+        "4 KiB read by one alone, of a file that is mediated",
+        Work::Read { beside: false },
+        How::Messages,
+    ),
+    (
+        "4 KiB read by one, its neighbour written by the other, by messages",
+        Work::Read { beside: true },
+        How::Messages,
+    ),
+    (
+        "4 KiB read by one alone, of a file that is not",
+        Work::Read { beside: false },
+        How::Owners,
+    ),
+    (
+        "4 KiB read by one, its neighbour written by the other, by owners",
+        Work::Read { beside: true },
+        How::Owners,
     ),
 ];
 

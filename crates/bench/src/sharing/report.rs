@@ -98,7 +98,7 @@ impl Report {
         }
         writeln!(
             text,
-            "\nWhat FxMark has two do, at the same time; operations a second of each, medians of {} rounds.\n\n\
+            "\nWhat FxMark has two do, at the same time, and a reader beside a writer; operations a second of each, medians of {} rounds.\n\n\
              | operation | one | the other | tmpfs: one | the other |\n| --- | ---: | ---: | ---: | ---: |",
             self.rounds
         )?;

@@ -28,6 +28,8 @@ pub enum Work {
     Clear,
     /// DWOM: a block of the file written over: its own one, or that which both write.
     Write { own: bool },
+    /// By the first: a block of the file read. The other writes the other block meanwhile, or does nothing.
+    Read { beside: bool },
 }
 
 /// An order.
@@ -114,7 +116,21 @@ impl Worker {
                 made.drain(..).try_for_each(|path| calls.unlink(&path))?;
                 return Ok(None);
             }
-            Work::Write { own } => {
+            Work::Read { .. } if task.part == 0 => {
+                let file = calls.open(&calls.path(task.file()), libc::O_RDONLY)?;
+                let mut data = [0; BLOCK];
+                let read = until(task.end, || calls.read(file, &mut data, 0))?;
+                let time = now();
+                calls.close(file);
+                return Ok(Some((read, time.saturating_sub(begin).max(1))));
+            }
+            Work::Read { beside: false } => {
+                let left = task.end.saturating_sub(now());
+                std::thread::sleep(std::time::Duration::from_nanos(left));
+                return Ok(Some((0, now().saturating_sub(begin).max(1))));
+            }
+            Work::Write { .. } | Work::Read { .. } => {
+                let own = task.work != Work::Write { own: false };
                 let file = calls.open(&calls.path(task.file()), libc::O_RDWR)?;
                 let place = if own { task.part * BLOCK as u64 } else { 0 };
                 let data = [task.part as u8; BLOCK];

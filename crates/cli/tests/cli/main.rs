@@ -28,6 +28,7 @@ mod status;
 mod strangers;
 mod support;
 mod terminals;
+mod together;
 mod travel;
 mod users;
 mod violations;

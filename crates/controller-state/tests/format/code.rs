@@ -57,6 +57,8 @@ pub fn private() -> Structures {
             owner,
             uid,
             flags,
+            file,
+            generation,
             reserved
         }
     );
@@ -376,6 +378,7 @@ pub fn constants() -> BTreeMap<String, i128> {
         Ownership::EPOCH_MASK,
         inode::INODE_SIZE,
         inode::DEVICE_MAX,
+        inode::TOGETHER,
         directory::UNITS,
         directory::UNIT_SIZE,
         directory::TAGS_OFFSET,

@@ -21,7 +21,7 @@ use crate::pool::reach::Reach;
 use crate::space::slots::place;
 use crate::state::change::{Change, Weight};
 use crate::state::classes::NOBODY;
-use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
+use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind, TOGETHER};
 use arck_core_state::header::HEADER_SIZE;
 use arck_core_state::inode::INODE_SIZE;
 use arck_core_state::{InodeNumber, PAGE_BYTES, PAGE_SIZE, PagePtr, Pages, SegmentNumber, layout};
@@ -56,7 +56,7 @@ impl Referred {
 /// What became of pages that were to be emptied.
 #[derive(Default)]
 struct Emptied {
-    /// Empty, and as good as new.
+    /// Empty, and as good as new; or of use to none but who could see them before.
     fresh: Vec<PagePtr>,
     /// Empty, but with nothing behind them: a store would end in SIGBUS.
     unbacked: Vec<PagePtr>,
@@ -212,6 +212,10 @@ impl Access<'_> {
         let was_sent = !matches!(entry.uid, CONTROLLER | HIDDEN);
         if was_sent && (entry.owner != 0 || self.sessions.state.pool.reach(&name) != Reach::Nobodys)
         {
+            // Of what is together nobody gets what is free but the same file.
+            if entry.flags & TOGETHER != 0 {
+                emptied.fresh.extend(pages);
+            }
             return;
         }
         let file = match self.sessions.state.pool.open_file(&name, OFlags::RDWR) {

@@ -17,6 +17,7 @@ pub mod relabellings;
 #[cfg(test)]
 mod tests;
 pub mod tighten;
+pub mod together;
 
 use crate::access::closings::Closings;
 use crate::access::emptyings::Emptyings;

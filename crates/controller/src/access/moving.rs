@@ -177,7 +177,7 @@ impl Access<'_> {
     ) -> Result<(), Errno> {
         self.change_inode(number, |change| {
             let mut inode = change.inode(number).ok_or(Errno::STALE)?;
-            inode.mediation = mediation as u32;
+            inode.set_mediation(mediation);
             change.set_inode(inode);
             Ok(())
         })

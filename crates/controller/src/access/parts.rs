@@ -142,7 +142,7 @@ impl Mover<'_> {
     fn fits(&self, change: &Change<'_>, page: PagePtr) -> bool {
         let state = &change.state;
         let label = state.space.label_of(page);
-        state.classes.is_within(label, self.class.as_ref())
+        state.classes.is_within(label, self.class.as_ref()) && !state.space.is_retired(page)
     }
 
     /// Moves what a leaf leads to, from a page number on; gives the number up to which it has.
@@ -209,14 +209,16 @@ impl Access<'_> {
             Some(FileKind::Link) => class,
             _ => class.and_then(|class| class.and(Condition::of(&inode, Wish::Read))),
         };
-        let stays_mapped = self.sessions.refuse_moving(number).is_err();
+        let stays_mapped =
+            !self.retire_together(number, place) && self.sessions.refuse_moving(number).is_err();
         let hidden = RefCell::new(Vec::new());
         let stays = |state: &State, page: PagePtr| {
             let label = state.space.label_of(page);
-            if state.classes.is_within(label, class.as_ref()) {
+            if state.classes.is_within(label, class.as_ref()) && !state.space.is_retired(page) {
                 return true;
             }
-            let stays = at.hides || stays_mapped && was_lent(state, page);
+            let stays =
+                at.hides || stays_mapped && was_lent(state, page) && !state.space.is_retired(page);
             if stays {
                 hidden.borrow_mut().push(page);
             }

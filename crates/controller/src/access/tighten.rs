@@ -37,7 +37,7 @@ fn readers_of(inode: &Inode, place: Option<&Class>) -> Option<Class> {
 
 /// Whether a page lies where nobody but these may read it.
 fn fits(state: &State, page: PagePtr, read: Option<&Class>) -> bool {
-    state.classes.is_within(state.space.label_of(page), read)
+    state.classes.is_within(state.space.label_of(page), read) && !state.space.is_retired(page)
 }
 
 impl Access<'_> {
@@ -273,11 +273,14 @@ impl Access<'_> {
         read: Option<&Class>,
         closing: &mut Closing,
     ) -> Result<(), Errno> {
-        let stays_mapped = self.sessions.refuse_moving(number).is_err();
+        let stays_mapped =
+            !self.retire_together(number, label) && self.sessions.refuse_moving(number).is_err();
         // A writable map goes to pages of segments that sessions were sent to write, and those stay:
         // whoever can see them already goes on, as with any map; nobody else will. That keeps others
         // from nothing but what users of such maps have written themselves.
-        let is_mapped = |state: &State, page: PagePtr| stays_mapped && was_lent(state, page);
+        let is_mapped = |state: &State, page: PagePtr| {
+            stays_mapped && was_lent(state, page) && !state.space.is_retired(page)
+        };
         let stays = |state: &State, page| fits(state, page, read) || is_mapped(state, page);
         match self.move_contents(number, Some(label), &stays) {
             Ok(left) => {

@@ -166,6 +166,40 @@ impl Copier {
         state.pool.write_back(range)
     }
 
+    /// What is in a page of a file, of which so many bytes are shown; zeroes, if there is none. EIO.
+    pub(crate) fn content(
+        &mut self,
+        state: &State,
+        page: PagePtr,
+        shown: usize,
+    ) -> Result<[u8; PAGE_BYTES], Errno> {
+        let mut content = [0; PAGE_BYTES];
+        if !page.is_null() {
+            self.read(state, page, &mut content)?;
+            content[shown..].fill(0);
+        }
+        Ok(content)
+    }
+
+    /// [`Copier::write`] of a part of a page that sessions may be able to write, and cut off. EIO.
+    pub(crate) fn write_reached(
+        &mut self,
+        state: &State,
+        page: PagePtr,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        let options = MapOptions::READ_WRITE;
+        let (target, within) = mapped(state, &mut self.to, page, OFlags::RDWR, options)?;
+        let target = target.bytes();
+        let stored = target.try_stream(within + at, bytes);
+        state
+            .journal
+            .await_fence(stored.map_err(|error| error.errno())?);
+        let range = target.slice(within + at, bytes.len());
+        state.pool.write_back(range.ok_or(Errno::IO)?)
+    }
+
     /// Copies the first bytes of a page; behind them are zeroes.
     pub(super) fn copy(
         &mut self,

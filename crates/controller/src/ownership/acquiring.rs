@@ -94,6 +94,12 @@ impl Owners<'_> {
         if self.sessions.ensure_slots(session, inodes.len())? == Grown::Later {
             return Ok(Reply::growing());
         }
+        for &number in inodes {
+            // What sessions have mapped together nobody owns.
+            if let Some(due) = self.access().end_together(number, Some(session))? {
+                return Ok(Reply::Later(due));
+            }
+        }
         // Early, so that nothing is folded for nothing.
         self.sessions.refuse_mapped(session, inodes)?;
         let folding = Instant::now();

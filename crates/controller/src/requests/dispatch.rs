@@ -93,6 +93,12 @@ impl Core {
                     false => Errno::INVAL.into(),
                 }
             }
+            Request::MapTogether {
+                inode,
+                generation,
+                first,
+                count,
+            } => self.map_together(session, (*inode, *generation), *first, *count),
             Request::SetMediation {
                 inode,
                 generation,
@@ -257,6 +263,12 @@ impl Core {
         }
         if let Err(errno) = self.may_chown(&who, number, uid, gid) {
             return errno.into();
+        }
+        // Who may write what is mapped together does not change under those who have it mapped.
+        match self.access().end_together(number, None) {
+            Ok(None) => {}
+            Ok(Some(due)) => return Reply::Later(due),
+            Err(errno) => return errno.into(),
         }
         let is_new = self.sessions.state.shadow(number).is_none_or(|inode| {
             (uid != u32::MAX && uid != inode.uid) || (gid != u32::MAX && gid != inode.gid)

@@ -13,7 +13,8 @@
 use crate::core::Core;
 use crate::fold::pages::Copier;
 use crate::fold::reply::Reply;
-use crate::pool::clock::now;
+use crate::requests::write_together::{self, Together};
+use crate::requests::written::{changed, within};
 use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
 use crate::state::marks::unmark;
@@ -40,6 +41,12 @@ impl Core {
         }
         if let Some(due) = self.put_off(session, file.0) {
             return Reply::Later(due);
+        }
+        match self.is_together(session, file) {
+            Ok(Together::Yes) => return self.write_together(session, file, position, bytes),
+            Ok(Together::Until(due)) => return Reply::Later(due),
+            Ok(Together::No) => {}
+            Err(errno) => return errno.into(),
         }
         match self.try_write(session, file, position, bytes) {
             Ok(written) => Reply::Now(Response::Bytes(written.encode())),
@@ -102,7 +109,7 @@ impl Core {
         let away = self.sessions.put_off_for_away();
         let inode = self.sessions.state.shadow(number)?;
         let owner = self.sessions.state.header_copy(number)?.ownership.session();
-        if !inode.mediation().is_mediated() || owner == session || owner == 0 {
+        if !inode.goes_by_message() || owner == session || owner == 0 {
             return away;
         }
         away.max(self.lease_of_owner(owner, number))
@@ -166,7 +173,7 @@ impl Core {
     pub(super) fn take_mediated(&mut self, inode: &Inode) -> Result<bool, Errno> {
         let header = self.sessions.state.header_copy(inode.number);
         let owner = header.ok_or(Errno::STALE)?.ownership.session();
-        if owner == 0 || !inode.mediation().is_mediated() {
+        if owner == 0 || !inode.goes_by_message() {
             return Ok(false);
         }
         self.owners().reclaim(owner, &[inode.number])?;
@@ -181,9 +188,19 @@ impl Core {
         if let Some(due) = self.sessions.put_off_for_away() {
             return Reply::Later(due);
         }
-        let cut = self.expect_file(session, file, false).and_then(|_| {
-            self.change_file(session, file, false, |change, who| {
-                cut(change, file.0, who, size)
+        let is_together = match self.is_together(session, file) {
+            Ok(Together::Until(due)) => return Reply::Later(due),
+            Ok(together) => Ok(matches!(together, Together::Yes)),
+            Err(errno) => Err(errno),
+        };
+        let cut = is_together.and_then(|is_together| {
+            match is_together {
+                true => self.expect_together(session, file)?,
+                false => drop(self.expect_file(session, file, false)?),
+            }
+            self.change_file(session, file, false, |change, who| match is_together {
+                true => write_together::cut(change, file, who, size),
+                false => cut(change, file.0, who, size),
             })
         });
         if cut.is_ok() {
@@ -218,7 +235,7 @@ impl Core {
 
     /// Changes a file. EBUSY: a session has a map of it, and it `must_not_be_mapped`, since each of many writes would
     /// have pages kept for that.
-    fn change_file(
+    pub(super) fn change_file(
         &mut self,
         session: SessionNumber,
         (number, _): (InodeNumber, u32),
@@ -289,27 +306,6 @@ impl Pages {
     }
 }
 
-/// Where in a page a position of the file is, or that it ends before or behind it.
-fn within(page: u64, position: u64) -> usize {
-    position.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE) as usize
-}
-
-/// The rest of a change by `who`.
-fn changed(change: &mut Change<'_>, mut inode: Inode, who: &Credentials) {
-    if let Some(mode) = arck_verifier::mode_after_write(who, &inode) {
-        inode.mode = (inode.mode & !0o7777) | mode;
-    }
-    inode.modified = now();
-    inode.changed = inode.modified;
-    change.set_inode(inode);
-}
-
-fn allocate_in_class(change: &mut Change<'_>, inode: &Inode) {
-    let class = change.read_class(inode);
-    let label = change.state.label(class.as_ref());
-    change.allocate_for_class(label);
-}
-
 /// The change of a write; gives the position behind the bytes.
 fn put(
     change: &mut Change<'_>,
@@ -326,7 +322,7 @@ fn put(
     if end > FILE_SIZE_MAX {
         return Err(Errno::FBIG);
     }
-    allocate_in_class(change, &inode);
+    change.allocate_for_readers(&inode);
     let last = (position > size && size % PAGE_SIZE != 0).then_some(size / PAGE_SIZE);
     let written = position / PAGE_SIZE..=(end - 1) / PAGE_SIZE;
     let last = last.filter(|last| !written.contains(last));
@@ -343,7 +339,7 @@ fn put(
     // What was written is durable by the first fence of the change, before anything leads to it.
     inode.root = pages.setter.root();
     inode.size = size.max(end);
-    inode.mediation = mediation as u32;
+    inode.set_mediation(mediation);
     changed(change, inode, who);
     Ok(end)
 }
@@ -362,7 +358,7 @@ fn cut(
         inode.root = root;
         inode.pages = inode.pages.saturating_sub(dropped);
     } else if size > inode.size && !inode.size.is_multiple_of(PAGE_SIZE) {
-        allocate_in_class(change, &inode);
+        change.allocate_for_readers(&inode);
         let mut pages = Pages::new(&inode);
         let last = inode.size / PAGE_SIZE;
         pages.replace(change, &mut inode, last, |_| {})?;

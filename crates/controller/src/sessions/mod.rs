@@ -14,6 +14,7 @@ pub mod free_counts;
 pub mod group;
 pub mod holdings;
 pub mod kept;
+pub mod leaving;
 pub mod lent;
 pub mod limits;
 pub mod log;
@@ -34,6 +35,7 @@ pub mod violations;
 use crate::handed::descriptions::Descriptions;
 use crate::handed::watches::Watches;
 use crate::options::Options;
+use crate::sessions::leaving::Leaving;
 use crate::sessions::lent::{Lent, Lookout};
 use crate::sessions::log::Windows;
 use crate::sessions::mediating::Mediating;
@@ -41,6 +43,7 @@ use crate::sessions::rights::Rights;
 use crate::sessions::session::Session;
 use crate::state::tables::State;
 use crate::threads::workers::Workers;
+use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use foldhash::HashMap;
 use std::collections::BTreeMap;
@@ -71,6 +74,8 @@ pub struct Sessions {
     pub taken_back: BTreeMap<Lent, TakenBack>,
     /// Which files are written by messages.
     pub mediating: Mediating,
+    /// Files that were mapped together, and are on their way to their owners.
+    pub leaving: HashMap<InodeNumber, Leaving>,
     /// When each user's numbers may be counted again.
     pub counted: HashMap<u32, Instant>,
     /// The counts of free pages that were told last.
@@ -118,6 +123,7 @@ impl Sessions {
             taken_back: BTreeMap::new(),
             counted: HashMap::default(),
             mediating: Mediating::default(),
+            leaving: HashMap::default(),
             published: None,
             violations_logged: Windows::new(),
             violations: 0,

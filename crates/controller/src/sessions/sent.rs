@@ -122,6 +122,7 @@ impl Sessions {
         let Sessions {
             state,
             all: sessions,
+            leaving,
             ..
         } = self;
         let session = sessions.get_mut(&session).ok_or(Errno::NOENT)?;
@@ -129,15 +130,22 @@ impl Sessions {
         for &segment in segments {
             let entry = state.space.entry(segment).ok_or(Errno::ACCESS)?;
             let is_own = entry.kind() == SegmentKind::Data && entry.owner == session.number;
+            let is_together =
+                to_write && !is_own && state.may_write_together(&session.credentials, &entry);
             if entry.kind() == SegmentKind::Free
-                || !(is_own || state.admits(entry.class, &session.credentials))
+                || !(is_own || is_together || state.admits(entry.class, &session.credentials))
             {
                 return Err(Errno::ACCESS);
             }
-            let access = match is_own && to_write {
+            let access = match (is_own || is_together) && to_write {
                 true => OFlags::RDWR,
                 false => OFlags::RDONLY,
             };
+            if is_together {
+                state.space.note_writer(segment, &session.credentials);
+                // Who can write it was asked before.
+                leaving.remove(&entry.file);
+            }
             descriptors.push(state.pool.open_segment(segment, access)?);
             if session.mapped.insert(segment) {
                 state.space.note_sent(segment, true);

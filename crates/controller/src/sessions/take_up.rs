@@ -417,7 +417,7 @@ fn response_when_done(state: &State, request: &Request) -> Option<Response> {
     let written = Written {
         // Others may have appended behind it.
         end: if *append { inode.size } else { end },
-        is_mediated: inode.mediation().is_mediated(),
+        is_mediated: inode.goes_by_message(),
     };
     Some(Response::Bytes(written.encode()))
 }

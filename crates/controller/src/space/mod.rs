@@ -13,5 +13,7 @@ pub mod granted;
 pub mod number_set;
 pub mod pages;
 pub mod slots;
+pub mod together;
 pub mod unused;
 pub mod used;
+mod writers;

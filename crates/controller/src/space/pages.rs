@@ -16,8 +16,11 @@
 use crate::pool::files::{Pool, punched, resized};
 use crate::pool::reach::is_out_of_reach;
 use crate::space::granted::Granted;
+use crate::space::writers::Writers;
 use crate::threads::workers::Workers;
-use arck_controller_state::segments::{CONTROLLER, STALE, SegmentEntry, SegmentKind, UNSHARED};
+use arck_controller_state::segments::{
+    CONTROLLER, STALE, SegmentEntry, SegmentKind, TOGETHER, UNSHARED,
+};
 use arck_core_state::geometry::SessionNumber;
 use arck_core_state::{Geometry, PagePtr, SegmentNumber, cast};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -60,6 +63,10 @@ pub struct Space {
     pub(super) metadata_free: u64,
     /// Where pages of a class were last found.
     last_of: HashMap<(SegmentKind, u32), SegmentNumber>,
+    /// The same of a file that sessions have mapped together.
+    pub(super) last_together: Option<SegmentNumber>,
+    /// Who was sent segments of such files to write.
+    pub(super) writers: Writers,
     /// Of each segment, how many sessions were sent it read-only and are still there.
     pub sent: Vec<u32>,
     /// The session that gave a segment back last, as long as nobody has got it since.
@@ -102,6 +109,8 @@ impl Space {
             granted: Granted::default(),
             metadata_free: 0,
             last_of: HashMap::new(),
+            last_together: None,
+            writers: Writers::of(&segments),
             sent: vec![0; segments.len()],
             given_back: HashMap::new(),
             shared: segments.iter().any(|entry| entry.class != NOBODY),
@@ -230,6 +239,11 @@ impl Space {
             .filter(|&segment| fits(self, segment))
             .or_else(|| (0..self.geometry.segment_count).find(|&segment| fits(self, segment)))?;
         self.last_of.insert((kind, label), segment);
+        self.allocate_in(segment)
+    }
+
+    /// A page of a segment that is not in use, if there is one.
+    pub(super) fn allocate_in(&mut self, segment: SegmentNumber) -> Option<PagePtr> {
         let word = self
             .words_of(segment)
             .find(|&word| self.used[word] != u64::MAX)?;
@@ -315,6 +329,9 @@ impl Space {
         self.granted.add(&entry, free);
         self.has_lost_labels |= place.class != NOBODY && place.class != entry.class;
         self.may_have_unused |= entry.owner == 0;
+        if entry.flags & TOGETHER == 0 {
+            self.writers.forget(segment);
+        }
         if entry.owner != 0 || entry.kind() != SegmentKind::Data {
             self.given_back.remove(&segment);
         }

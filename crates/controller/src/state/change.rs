@@ -17,6 +17,7 @@ mod numbered;
 #[cfg(test)]
 mod tests;
 
+use crate::space::together;
 use crate::state::classes::NOBODY;
 use crate::state::searches::NewSearches;
 use crate::state::tables::State;
@@ -340,6 +341,35 @@ impl<'a> Change<'a> {
     pub fn new_data_page(&mut self) -> Result<PagePtr, Errno> {
         let page = self.allocate_labelled(SegmentKind::Data)?;
         Ok(self.allocated(page))
+    }
+
+    /// What is allocated from now on is for those who may read a file; gives their label.
+    pub fn allocate_for_readers(&mut self, inode: &Inode) -> u32 {
+        let class = self.read_class(inode);
+        let label = self.state.label(class.as_ref());
+        self.allocate_for_class(label);
+        label
+    }
+
+    /// A page that all sessions can store to which have maps of a file of this user, of the class that is allocated for.
+    /// ENOSPC.
+    pub fn new_page_together(
+        &mut self,
+        file: (InodeNumber, u32),
+        uid: u32,
+    ) -> Result<PagePtr, Errno> {
+        let label = self.label;
+        let found = match self.state.space.allocate_together(file, label) {
+            None if self.state.space.has_segment_together(file) => {
+                let state = &mut *self.state;
+                let kind = SegmentKind::Data;
+                let segment = state.space.find_class_segment(&state.pool, kind)?;
+                self.set_segment(segment, together::entry(file, uid, label));
+                self.state.space.allocate_together(file, label)
+            }
+            found => found,
+        };
+        found.map(|page| self.allocated(page)).ok_or(Errno::NOSPC)
     }
 
     /// The segment of a page. `None` if there is no such page.

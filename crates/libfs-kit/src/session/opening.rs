@@ -277,6 +277,7 @@ impl Session {
                         .map(|_| AtomicU8::new(segments::UNMAPPED))
                         .collect(),
                     withdrawals_seen: AtomicU64::new(0),
+                    has_together: AtomicBool::new(false),
                     is_of_group: !options.group.is_empty(),
                     membership: Membership {
                         member: welcome.member,

@@ -31,9 +31,11 @@ thread_local! {
 
 pub(super) const UNMAPPED: u8 = 0;
 const READ_ONLY: u8 = 1;
-const OWN: u8 = 2;
+/// For writing, as others may have it too, who have maps of the same file.
+const TOGETHER: u8 = 2;
+const OWN: u8 = 3;
 /// [`OWN`], with all of its pages faulted in.
-const POPULATED: u8 = 3;
+const POPULATED: u8 = 4;
 
 const READ: Protection = libc::PROT_READ as Protection;
 const WRITE: Protection = libc::PROT_WRITE as Protection;
@@ -101,6 +103,78 @@ impl Session {
                     .is_ok_and(|access| access >= OWN)
     }
 
+    /// Whether a page can be stored to through maps of its file, which sessions have mapped together: its segment is
+    /// mapped so, if the controller lets this session.
+    pub fn can_write_together(&self, page: PagePtr) -> bool {
+        if !self.geometry().contains(page) {
+            return false;
+        }
+        let segment = self.geometry().segment_of(page);
+        let access = self.access.get(segment as usize);
+        let is_writable =
+            || access.is_some_and(|access| access.load(Ordering::Acquire) >= TOGETHER);
+        is_writable()
+            || self
+                .map_together(segment)
+                .map_err(|errno| self.note_unreached(errno))
+                .is_ok_and(|()| is_writable())
+    }
+
+    #[cold]
+    fn map_together(&self, segment: SegmentNumber) -> Result<(), Errno> {
+        let descriptors = match self.call_for_segments(&[segment], true) {
+            Err(Errno::ACCESS) => return Ok(()),
+            called => called?,
+        };
+        let [descriptor] = &*descriptors else {
+            return Err(Errno::PROTO);
+        };
+        if !rustix::fs::fcntl_getfl(descriptor)?.contains(OFlags::RDWR) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.connection.one_at_a_time();
+        let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
+        if access.load(Ordering::Acquire) < TOGETHER {
+            let options = self.mapped_as(MapOptions::READ_WRITE);
+            let length = self.geometry().segment_size as usize;
+            self.pool
+                .map(self.offset_of(segment), length, descriptor, 0, options)
+                .map_err(|error| error.errno())?;
+            access.store(TOGETHER, Ordering::Release);
+            self.has_together.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// This process has no map any more for which it needs to write what others may write, too: it can read that, as far as
+    /// it may, and no more.
+    #[cold]
+    pub fn let_go_together(&self) {
+        if !self.has_together.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        for (segment, access) in (0..).zip(self.access.iter()) {
+            if access.load(Ordering::Acquire) == TOGETHER && self.only_read(segment).is_err() {
+                // The controller finds that it can still be written, and has what is there moved.
+                self.has_together.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    fn only_read(&self, segment: SegmentNumber) -> Result<(), Errno> {
+        let descriptors = self.call_for_segments(&[segment], false)?;
+        let descriptor = descriptors.first().ok_or(Errno::PROTO)?;
+        let _one_at_a_time = self.connection.one_at_a_time();
+        let access = self.access.get(segment as usize).ok_or(Errno::FAULT)?;
+        let length = self.geometry().segment_size as usize;
+        let options = self.mapped_as(MapOptions::READ_ONLY);
+        self.pool
+            .map(self.offset_of(segment), length, descriptor, 0, options)
+            .map_err(|error| error.errno())?;
+        access.store(READ_ONLY, Ordering::Release);
+        Ok(())
+    }
+
     /// Brings a page near that is about to be stored to for the first time, most likely: of a segment that
     /// another process of the group was granted, pages are faulted in one by one. A load has the kernel map
     /// those around it too, if they are there already; a store would not. In memory: on storage the store
@@ -149,7 +223,7 @@ impl Session {
             return Err(Errno::FAULT);
         }
         let given = match self.reach(page) {
-            Some(_) if self.is_own(page) => READ | WRITE,
+            Some(access) if access == TOGETHER || self.is_own(page) => READ | WRITE,
             Some(_) if protection & WRITE == 0 => READ,
             Some(_) | None => return Err(Errno::ACCESS),
         };

@@ -195,10 +195,13 @@ pub mod flag {
     /// Nobody becomes its owner for a write that fits in a message
     /// ([`Mediation::On`](arck_core_state::Mediation)), as far as is known.
     pub const MEDIATED: u32 = 16384;
+    /// Sessions may have writable maps of it together ([`arck_core_state::TOGETHER`]), as far as is known. It is
+    /// [`MEDIATED`], too.
+    pub const TOGETHER: u32 = 32768;
 }
 
 /// In [`CachedInode::flags`]: the bits from here on are the LibFS's own.
-pub const LIBFS_FLAGS: u32 = 15;
+pub const LIBFS_FLAGS: u32 = 16;
 
 /// In [`CachedInode::opened`]: it is open for nobody, and nobody may open it.
 pub const REFUSED: u64 = 1 << 63;

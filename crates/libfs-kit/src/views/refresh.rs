@@ -510,7 +510,12 @@ fn store_verified(inode: &CachedInode, verified: &Inode) {
         inode.holder.store(verified.parent, relaxed);
     }
     inode.set(flag::UNLINKED, verified.links == 0);
-    if inode.has(flag::MEDIATED) != verified.mediation().is_mediated() {
-        inode.set(flag::MEDIATED, verified.mediation().is_mediated());
+    for (bit, is_so) in [
+        (flag::MEDIATED, verified.goes_by_message()),
+        (flag::TOGETHER, verified.is_together()),
+    ] {
+        if inode.has(bit) != is_so {
+            inode.set(bit, is_so);
+        }
     }
 }

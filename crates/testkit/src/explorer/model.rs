@@ -11,7 +11,7 @@ use crate::Shorthand;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, index};
 use arck_protocol::message::{WRITE_MAX, Written};
 use arck_protocol::{Request, Response};
-use arckfs::{At, Failure, FileSystem, Handle, Mediation, SetTime, Subject, Timestamp};
+use arckfs::{At, Failure, FileSystem, Handle, MapRequest, Mediation, SetTime, Subject, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -47,6 +47,8 @@ pub enum Operation {
     Write(&'static str, u64, usize, u8),
     /// The same, by a message to the controller: one that takes it whole.
     Tell(&'static str, u64, usize, u8),
+    /// The same, while the session has a writable map of the file, as others might: by messages, in place.
+    WriteMapped(&'static str, u64, usize, u8),
     /// [`Truncate`](Operation::Truncate), in the same way.
     TellSize(&'static str, u64),
     /// Has a directory mediated: while nobody owns it, its names change by messages.
@@ -149,6 +151,7 @@ impl Operation {
         let (path, flags) = match self {
             O::LinkHeld(path, _) => return held.remove(path),
             O::Write(path, ..) | O::Allocate(path, ..) => (path, libc::O_WRONLY),
+            O::WriteMapped(path, ..) => (path, libc::O_RDWR),
             O::Append(path, ..) => (path, libc::O_WRONLY | libc::O_APPEND),
             _ => return None,
         };
@@ -202,6 +205,21 @@ impl Operation {
             O::Write(path, offset, length, fill) => {
                 let written = session.write(handle(path), &filling(length, fill), Some(offset))?;
                 assert_eq!(written, length);
+            }
+            O::WriteMapped(path, offset, length, fill) => {
+                let request = MapRequest {
+                    address: 0,
+                    length: session.stat_handle(handle(path))?.size.max(1) as usize,
+                    protection: libc::PROT_READ | libc::PROT_WRITE,
+                    flags: libc::MAP_SHARED,
+                    offset: 0,
+                };
+                // SAFETY: where the kernel likes, and nobody else knows of it.
+                let address = unsafe { session.map(handle(path), &request)? };
+                let written = session.write(handle(path), &filling(length, fill), Some(offset))?;
+                assert_eq!(written, length);
+                // SAFETY: mapped above.
+                unsafe { session.unmap(address, request.length)? };
             }
             O::Mediate(path) => session.set_mediation(at, path.as_bytes(), Mediation::On)?,
             O::TellSize(path, size) => {
@@ -299,7 +317,9 @@ impl Operation {
             });
         }
         let (path, start, length, stamps) = match *self {
-            O::Write(path, offset, length, _) => (path, Some(offset), length as u64, None),
+            O::Write(path, offset, length, _) | O::WriteMapped(path, offset, length, _) => {
+                (path, Some(offset), length as u64, None)
+            }
             O::Append(path, length, _) => (path, None, length as u64, None),
             // Its size, its ends, and its pages, one after the other.
             O::Allocate(path, _, offset, length) => {
@@ -520,7 +540,9 @@ impl Tree {
                 self.lay(one, from, to);
                 self.lay(other, to, from);
             }
-            O::Write(path, offset, length, fill) | O::Tell(path, offset, length, fill) => {
+            O::Write(path, offset, length, fill)
+            | O::Tell(path, offset, length, fill)
+            | O::WriteMapped(path, offset, length, fill) => {
                 let node = self.node(path);
                 put(&mut node.content, offset, &filling(length, fill));
                 node.size = node.size.max(offset + length as u64);

@@ -90,6 +90,17 @@ fn by_messages() -> Vec<Workload> {
             O::Commit(false),
         ],
         vec![O::Tell("g", 0, 40_000, 20), O::Tell("g", 100, 65_536, 21)],
+        // What sessions have mapped together.
+        vec![
+            O::ChangeMode("f", 0o666),
+            O::Commit(true),
+            O::WriteMapped("f", 100, 5000, 20),
+            O::WriteMapped("f", 4000, 200, 21),
+            O::Write("f", 0, 50, 22),
+            O::WriteMapped("f", 12_000, 300, 23),
+            O::ChangeMode("f", 0o600),
+            O::WriteMapped("f", 0, 9000, 24),
+        ],
         // Names that it changes.
         vec![
             O::Mediate("d"),

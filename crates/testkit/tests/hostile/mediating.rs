@@ -4,8 +4,10 @@ use super::attacker::{Attacker, said};
 use super::table::{Attack, case};
 use super::world::ATTACKER_USER;
 use arck_core_state::{FileKind, InodeNumber, Mediation};
-use arck_protocol::Request;
 use arck_protocol::control::ATTACHED_MAX;
+use arck_protocol::control::map_entry;
+use arck_protocol::socket::{Call, call};
+use arck_protocol::{InodeList, Request};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +76,109 @@ fn joined(told: impl IntoIterator<Item = String>) -> String {
     told.into_iter().collect::<Vec<_>>().join(", ")
 }
 
+/// Segments that it is sent to write.
+fn sent_to_write(a: &Attacker) -> Vec<std::fs::File> {
+    let mut files = Vec::new();
+    for segment in 0..a.welcome.geometry.segment_count {
+        let segments = vec![segment];
+        let sent = call(&a.socket, &Call::MapSegments { segments });
+        let Ok((_, sent)) = sent else { continue };
+        for file in sent {
+            let flags = rustix::fs::fcntl_getfl(&file).expect("its flags");
+            if flags.contains(rustix::fs::OFlags::RDWR) {
+                files.push(std::fs::File::from(file));
+            }
+        }
+    }
+    files
+}
+
+fn together(inode: InodeNumber, generation: u32, first: u64, count: u64) -> Request {
+    Request::MapTogether {
+        inode,
+        generation,
+        first,
+        count,
+    }
+}
+
 pub const ATTACKS: &[Attack] = &[
+    case(
+        "mediated",
+        "has others' files brought where it can write them",
+        "EACCES, EINVAL, ESTALE",
+        |a| {
+            let mut told = vec![];
+            for path in ["open/theirs", "open", "attacker"] {
+                let inode = a.find(path);
+                let generation = a.header(inode).generation();
+                for (first, count) in [(0, 1), (0, u64::MAX), (u64::MAX, u64::MAX), (1 << 40, 7)] {
+                    told.push(said(&a.ask(&together(inode, generation, first, count))));
+                    let stale = generation.wrapping_add(1);
+                    told.push(said(&a.ask(&together(inode, stale, first, count))));
+                }
+            }
+            told.push(said(&a.ask(&together(0, 1, 0, 1))));
+            told.push(said(&a.ask(&together(u32::MAX, 1, 0, 1))));
+            joined(told)
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
+        "has a file of its own together, cuts off what it was sent to write, and has it written and given up",
+        "a file that is cut off",
+        |a| {
+            let file = a.find("attacker/file");
+            let generation = a.header(file).generation();
+            let control = a.control();
+            control.header.maps.store(1, Ordering::SeqCst);
+            let list = |writable| {
+                let entry = map_entry(file, generation, writable);
+                control.maps[0].store(entry, Ordering::SeqCst);
+            };
+            let requests = [
+                write(file, generation, 5000, 100),
+                together(file, generation, 0, 1 << 20),
+                Request::Resize {
+                    inode: file,
+                    generation,
+                    size: 3,
+                },
+                Request::Resize {
+                    inode: file,
+                    generation,
+                    size: 99_999,
+                },
+                Request::Acquire {
+                    inodes: InodeList::new(&[file]).expect("one"),
+                },
+            ];
+            let mut sent = 0;
+            for turn in 0..20 {
+                let _ = a.ask(&together(file, generation, 0, 1 << 20));
+                list(true);
+                let files = sent_to_write(a);
+                sent += files.len();
+                for segment in &files {
+                    let status = segment.metadata().expect("its length");
+                    segment.set_len(turn * 4096).expect("cut off");
+                    if turn % 3 == 2 {
+                        segment.set_len(status.len()).expect("longer");
+                    }
+                }
+                for request in &requests {
+                    let _ = a.ask(request);
+                }
+                list(false);
+                for request in requests.iter().rev() {
+                    let _ = a.ask(request);
+                }
+            }
+            assert_ne!(sent, 0, "it was sent nothing to write");
+            "a file that is cut off".to_string()
+        },
+    ),
     case("mediated", "has another's file mediated", "EPERM", |a| {
         let theirs = a.find("open/theirs");
         joined([0, 1, 2].map(|mediation| mediate(a, theirs, mediation)))

@@ -14,6 +14,7 @@ mod mediated;
 mod protected;
 mod random;
 mod small;
+mod together;
 mod world;
 
 use arck_testkit::harness::{self, Case};
@@ -34,6 +35,7 @@ fn main() -> std::process::ExitCode {
         large::ALL,
         logs::ALL,
         mediated::ALL,
+        together::ALL,
         made::ALL,
         protected::ALL,
         more,
