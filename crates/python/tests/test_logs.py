@@ -158,10 +158,22 @@ class Logs(OnPool):
         threading.Timer(0.1, lambda: log.append(b"woken")).start()
         self.assertEqual(next(log.follow(timeout=60)), b"woken")
         follower = log.follow()
-        thread = threading.Thread(target=lambda: follower.read(timeout=0.5))
+
+        def wait():
+            try:
+                follower.read(1, timeout=60)
+            except ValueError:
+                # The other was looking just then.
+                wait()
+
+        thread = threading.Thread(target=wait)
         thread.start()
-        time.sleep(0.1)
-        self.assertRaises(ValueError, follower.read)
+        until = time.monotonic() + 30
+        with self.assertRaises(ValueError):
+            # Until the other has begun.
+            while time.monotonic() < until:
+                self.assertEqual(follower.read(1, timeout=0), b"")
+        log.append(b"x")
         thread.join()
 
     def test_signals_end_a_wait(self):

@@ -10,6 +10,7 @@ pub mod explorer;
 pub mod harness;
 pub mod history;
 pub mod locks;
+pub mod mapped;
 mod random;
 mod stopping;
 pub mod striped;

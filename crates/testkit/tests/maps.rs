@@ -1,80 +1,17 @@
 //! Maps of files, as more than one session sees them.
 
-use arck_testkit::{Shorthand, TestPool, connect_as};
-use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation};
+use arck_testkit::mapped::{BOTH, Mapped, READ, map, map_as};
+use arck_testkit::{Shorthand, TestPool};
+use arckfs::{At, Errno, MapRequest, Mediation};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const POOL: u64 = 64 << 20;
 const PAGE: usize = 4096;
 
-/// A shared map, unmapped when dropped.
-struct Mapped<'f> {
-    session: &'f FileSystem,
-    address: usize,
-    length: usize,
+fn all_are(map: &Mapped<'_>, pages: usize, bytes: &[u8]) -> bool {
+    (0..pages).all(|page| bytes.contains(&map.get(page * PAGE + 7).unwrap()))
 }
-
-fn map(
-    session: &FileSystem,
-    handle: Handle,
-    length: usize,
-    protection: i32,
-) -> Result<Mapped<'_>, Errno> {
-    let request = MapRequest {
-        address: 0,
-        length,
-        protection,
-        flags: libc::MAP_SHARED,
-        offset: 0,
-    };
-    // SAFETY: where the kernel likes.
-    let address = unsafe { session.map(handle, &request)? };
-    Ok(Mapped {
-        session,
-        address,
-        length,
-    })
-}
-
-impl Mapped<'_> {
-    /// A byte, or `None` where there is nothing: the kernel is asked, to whom that is EFAULT.
-    fn get(&self, at: usize) -> Option<u8> {
-        let (reader, writer) = std::io::pipe().unwrap();
-        assert!(at < self.length);
-        // SAFETY: reads one byte of the map, if there is one.
-        let written = unsafe {
-            let from = (self.address + at) as *const libc::c_void;
-            libc::write(std::os::fd::AsRawFd::as_raw_fd(&writer), from, 1)
-        };
-        if written != 1 {
-            return None;
-        }
-        let mut byte = [0];
-        std::io::Read::read_exact(&mut &reader, &mut byte).unwrap();
-        Some(byte[0])
-    }
-
-    fn put(&self, at: usize, byte: u8) {
-        assert!(at < self.length);
-        // SAFETY: a writable map of the test's own.
-        unsafe { ((self.address + at) as *mut u8).write_volatile(byte) }
-    }
-
-    fn all_are(&self, bytes: &[u8]) -> bool {
-        (0..self.length / PAGE).all(|page| bytes.contains(&self.get(page * PAGE + 7).unwrap()))
-    }
-}
-
-impl Drop for Mapped<'_> {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
-        unsafe { self.session.unmap(self.address, self.length).unwrap() };
-    }
-}
-
-const READ: i32 = libc::PROT_READ;
-const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
@@ -95,7 +32,7 @@ fn a_map_keeps_its_pages() {
     let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
     let mapped = map(&one, handle, 16 * PAGE, READ).unwrap();
     one.close(handle);
-    assert!(mapped.all_are(b"a"));
+    assert!(all_are(&mapped, 16, b"a"));
 
     // Twice, so that the first pages of the second session are dropped too.
     for byte in [b'b', b'c'] {
@@ -112,17 +49,17 @@ fn a_map_keeps_its_pages() {
             .unwrap();
         two.fold(false).unwrap();
         assert!(
-            mapped.all_are(b"abc"),
+            all_are(&mapped, 16, b"abc"),
             "somebody else's bytes are in the map"
         );
     }
     assert_eq!(one.get("f").unwrap(), vec![b'c'; 16 * PAGE]);
-    assert!(mapped.all_are(b"c"), "the map follows");
+    assert!(all_are(&mapped, 16, b"c"), "the map follows");
 
     two.truncate(At::Root, b"f", 3 * PAGE as u64 + 10).unwrap();
     two.fold(true).unwrap();
     two.put("again", &[b'z'; 64 * PAGE]).unwrap();
-    assert!(mapped.all_are(b"c"));
+    assert!(all_are(&mapped, 16, b"c"));
     assert_eq!(one.get("f").unwrap().len(), 3 * PAGE + 10);
     assert_eq!(mapped.get(3 * PAGE + 9), Some(b'c'));
     assert_eq!(mapped.get(3 * PAGE + 10), Some(0));
@@ -142,17 +79,16 @@ fn a_map_keeps_its_pages() {
     assert_eq!(pool.violations(), "");
 }
 
-/// A file that only a group's own user may write, and of which the group has a writable map, is changed by no other session.
+/// A file of which one session has a writable map is changed by no other.
 #[test]
 fn a_writable_map_keeps_others_from_writing() {
     let pool = TestPool::new(POOL);
-    let (one, two) = (connect_as(&pool.path(), b"one"), pool.session());
+    let (one, two) = (pool.session(), pool.session());
     one.put("f", &[b'a'; 4 * PAGE]).unwrap();
     one.fold(true).unwrap();
     let handle = one.open_at_root("f", libc::O_RDWR).unwrap();
     let theirs = two.open_at_root("f", libc::O_RDWR).unwrap();
-    let to_read = two.open_at_root("f", libc::O_RDONLY).unwrap();
-    let reading = map(&two, to_read, 4 * PAGE, READ).unwrap();
+    let reading = map(&two, theirs, 4 * PAGE, READ).unwrap();
     let mapped = map(&one, handle, 4 * PAGE, BOTH).unwrap();
     mapped.put(PAGE, b'b');
     let mut seen = [0];
@@ -199,14 +135,10 @@ fn maps_and_a_killed_controller() {
         two.write(theirs, &[b'b'; 8 * PAGE], Some(0)).unwrap();
         two.close(theirs);
         two.fold(true).unwrap();
-        assert!(reading.all_are(b"ab"));
+        assert!(all_are(&reading, 8, b"ab"));
         let mapped = map(&one, handle, 8 * PAGE, BOTH).unwrap();
         mapped.put(3 * PAGE, b's');
-        // SAFETY: changes nothing.
-        unsafe {
-            one.sync_maps(mapped.address, mapped.length, libc::MS_SYNC)
-                .unwrap()
-        };
+        mapped.sync(libc::MS_SYNC);
         pool.kill();
         std::mem::forget((reading, mapped));
     }
@@ -329,15 +261,10 @@ fn a_private_copy_of_a_hole() {
                 flags: libc::MAP_PRIVATE,
                 offset: offset as u64,
             };
-            let mapped = Mapped {
-                // SAFETY: where the kernel likes.
-                address: unsafe { one.map(handle, &request) }.unwrap(),
-                length: request.length,
-                session: &one,
-            };
+            let length = request.length;
+            let mapped = map_as(&one, handle, request).unwrap();
             if protection == READ {
-                // SAFETY: the map that was just made.
-                unsafe { one.protect(mapped.address, mapped.length - PAGE, BOTH) }.unwrap();
+                mapped.protect(length - PAGE, BOTH);
             }
             let all = |bytes: &[(usize, Option<u8>)]| {
                 for &(at, byte) in bytes {
@@ -404,9 +331,7 @@ fn a_map_is_placed_while_messages_write_the_file() {
             let shown = map(&reader, handle, PAGES * PAGE, READ).expect("mapped");
             for look in 0..30 {
                 for page in 0..PAGES {
-                    // SAFETY: a byte of the map, which the file has.
-                    let byte =
-                        unsafe { ((shown.address + page * PAGE) as *const u8).read_volatile() };
+                    let byte = shown.byte(page * PAGE);
                     if byte == 0 || byte >= 128 {
                         over.store(true, Ordering::Release);
                         panic!("map {maps}, look {look}: page {page} shows {byte} of another file");

@@ -2,82 +2,14 @@
 
 use arck_controller::Options;
 use arck_core_state::Mediation;
+use arck_testkit::mapped::{BOTH, Mapped, READ, map};
 use arck_testkit::{Random, Shorthand, TestPool, connect_as};
-use arckfs::{At, Errno, FileSystem, Handle, MapRequest};
-use std::sync::atomic::{AtomicU32, Ordering};
+use arckfs::{At, Errno, FileSystem, Handle};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 const POOL: u64 = 64 << 20;
-const READ: i32 = libc::PROT_READ;
-const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
-
-/// A shared map of the first bytes of a file.
-struct Mapped<'s> {
-    session: &'s FileSystem,
-    address: usize,
-    length: usize,
-}
-
-fn map(
-    session: &FileSystem,
-    handle: Handle,
-    length: usize,
-    protection: i32,
-) -> Result<Mapped<'_>, Errno> {
-    let request = MapRequest {
-        address: 0,
-        length,
-        protection,
-        flags: libc::MAP_SHARED,
-        offset: 0,
-    };
-    // SAFETY: where the kernel likes.
-    let address = unsafe { session.map(handle, &request)? };
-    Ok(Mapped {
-        session,
-        address,
-        length,
-    })
-}
-
-impl Mapped<'_> {
-    fn word(&self, at: usize) -> &AtomicU32 {
-        assert!(at + 4 <= self.length && at.is_multiple_of(4));
-        // SAFETY: a part of the map, which lives as long as `self`; whoever else stores there does so atomically.
-        unsafe { &*((self.address + at) as *const AtomicU32) }
-    }
-
-    fn get(&self, at: usize) -> u8 {
-        assert!(at < self.length);
-        // SAFETY: a part of the map, where the file is.
-        unsafe { ((self.address + at) as *const u8).read_volatile() }
-    }
-
-    fn put(&self, at: usize, byte: u8) {
-        assert!(at < self.length);
-        // SAFETY: a writable map of the test's own.
-        unsafe { ((self.address + at) as *mut u8).write_volatile(byte) }
-    }
-
-    /// Whether anything is there: the kernel is asked, to whom that is EFAULT.
-    fn is_there(&self, at: usize) -> bool {
-        let (_reader, writer) = std::io::pipe().unwrap();
-        // SAFETY: reads one byte of the map, if there is one.
-        unsafe {
-            let from = (self.address + at) as *const libc::c_void;
-            libc::write(std::os::fd::AsRawFd::as_raw_fd(&writer), from, 1) == 1
-        }
-    }
-}
-
-impl Drop for Mapped<'_> {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
-        unsafe { self.session.unmap(self.address, self.length).unwrap() };
-    }
-}
-
 /// A pool that several users may be served on: where there is one, nobody else may write a file, whatever its mode says.
 fn pool() -> TestPool {
     let options = Options {
@@ -110,9 +42,9 @@ fn what_one_stores_the_other_sees() {
     ];
     for at in [0, PAGE - 1, 3 * PAGE + 7] {
         maps[0].put(at, b'1');
-        assert_eq!(maps[1].get(at), b'1');
+        assert_eq!(maps[1].byte(at), b'1');
         maps[1].put(at, b'2');
-        assert_eq!(maps[0].get(at), b'2');
+        assert_eq!(maps[0].byte(at), b'2');
     }
     // Who has no map reads it, and writes it; long writes, too.
     assert_eq!(one.get("f").unwrap()[3 * PAGE + 7], b'2');
@@ -125,9 +57,13 @@ fn what_one_stores_the_other_sees() {
         Ok(2 * PAGE)
     );
     for map in &maps {
-        assert_eq!([map.get(100), map.get(104), map.get(105)], *b"tda");
+        assert_eq!([map.byte(100), map.byte(104), map.byte(105)], *b"tda");
         assert_eq!(
-            [map.get(PAGE / 2 - 1), map.get(PAGE / 2), map.get(2 * PAGE)],
+            [
+                map.byte(PAGE / 2 - 1),
+                map.byte(PAGE / 2),
+                map.byte(2 * PAGE)
+            ],
             *b"all"
         );
     }
@@ -162,17 +98,16 @@ fn who_may_write_sees_at_once_what_others_write() {
             two.write(handles[1], &[turn; 10], Some(PAGE as u64 - 5)),
             Ok(10)
         );
-        assert_eq!([looking.get(PAGE - 5), looking.get(PAGE + 4)], [turn; 2]);
+        assert_eq!([looking.byte(PAGE - 5), looking.byte(PAGE + 4)], [turn; 2]);
     }
     // It becomes writable.
-    // SAFETY: its own map.
-    unsafe { one.protect(looking.address, looking.length, BOTH).unwrap() };
+    looking.protect(8 * PAGE, BOTH);
     looking.put(9, b'!');
     assert_eq!(two.get("f").unwrap()[9], b'!');
     // What has come to be behind the end is there at the next call.
     assert_eq!(two.write(handles[1], b"more", Some(2 * PAGE as u64)), Ok(4));
     assert_eq!(one.write(handles[0], b"x", Some(0)), Ok(1));
-    assert_eq!([looking.get(2 * PAGE), looking.get(2 * PAGE + 3)], *b"me");
+    assert_eq!([looking.byte(2 * PAGE), looking.byte(2 * PAGE + 3)], *b"me");
     looking.put(2 * PAGE, b'M');
     assert_eq!(&two.get("f").unwrap()[2 * PAGE..], b"More");
     drop(looking);
@@ -192,7 +127,7 @@ fn its_length_changes() {
     ];
     assert_eq!(two.truncate_handle(handles[1], PAGE as u64 / 2), Ok(()));
     assert_eq!(one.stat_handle(handles[0]).unwrap().size, PAGE as u64 / 2);
-    assert!(maps[0].is_there(PAGE - 1) && !maps[0].is_there(PAGE));
+    assert!(maps[0].get(PAGE - 1).is_some() && !maps[0].get(PAGE).is_some());
     maps[0].put(PAGE / 2 + 1, b'!');
     maps[1].put(PAGE - 1, b'!');
     assert_eq!(one.truncate_handle(handles[0], 3 * PAGE as u64 + 1), Ok(()));
@@ -243,9 +178,9 @@ fn who_wants_to_own_it_waits_for_its_maps() {
         two.write(theirs, b"by message", Some(650 * PAGE as u64 + 1)),
         Ok(10)
     );
-    assert_eq!(mapped.get(650 * PAGE + 1), b'b');
+    assert_eq!(mapped.byte(650 * PAGE + 1), b'b');
     let mine = map(&one, handle, 700 * PAGE, BOTH).unwrap();
-    assert_eq!([mine.get(650 * PAGE), mine.get(650 * PAGE + 1)], *b"nb");
+    assert_eq!([mine.byte(650 * PAGE), mine.byte(650 * PAGE + 1)], *b"nb");
     assert_eq!(two.change_mode(At::Root, b"f", 0o666, 0), busy);
     drop(mine);
     // A hole is zeroes.
@@ -256,9 +191,9 @@ fn who_wants_to_own_it_waits_for_its_maps() {
     );
     assert_eq!(
         [
-            mapped.get(650 * PAGE),
-            mapped.get(650 * PAGE + 1),
-            mapped.get(652 * PAGE)
+            mapped.byte(650 * PAGE),
+            mapped.byte(650 * PAGE + 1),
+            mapped.byte(652 * PAGE)
         ],
         *b"\0\0a"
     );
@@ -278,7 +213,11 @@ fn who_wants_to_own_it_waits_for_its_maps() {
     let other = map(&two, theirs, 700 * PAGE, BOTH).unwrap();
     again.put(350 * PAGE, b'!');
     assert_eq!(
-        [other.get(0), other.get(350 * PAGE), other.get(699 * PAGE)],
+        [
+            other.byte(0),
+            other.byte(350 * PAGE),
+            other.byte(699 * PAGE)
+        ],
         *b"o!m"
     );
     drop((again, other));
@@ -305,12 +244,12 @@ fn a_controller_that_ends_takes_nothing_with_it() {
         assert_eq!(one.write(handles[0], b"w", Some(PAGE as u64 + 2)), Ok(1));
         for map in &maps {
             assert_eq!(
-                [map.get(PAGE), map.get(PAGE + 1), map.get(PAGE + 2)],
+                [map.byte(PAGE), map.byte(PAGE + 1), map.byte(PAGE + 2)],
                 *b"12w"
             );
         }
         maps[1].put(7 * PAGE, b'7');
-        assert_eq!(maps[0].get(7 * PAGE), b'7');
+        assert_eq!(maps[0].byte(7 * PAGE), b'7');
         drop(maps);
     }
     let after = pool.session();
@@ -384,7 +323,7 @@ fn two_sessions_and_a_model() {
                     {
                         let at = random.below(size as u64) as usize;
                         if at < LENGTH {
-                            assert_eq!(map.get(at), model[at], "step {step}, at {at}");
+                            assert_eq!(map.byte(at), model[at], "step {step}, at {at}");
                             let byte = random.below(256) as u8;
                             map.put(at, byte);
                             model[at] = byte;

@@ -1,7 +1,7 @@
 //! Pages of files that several sessions have mapped to be written: [`flag::TOGETHER`]. The controller brings them to where
 //! all may store to them.
 //!
-//! Invariant: nothing is asked inside an operation, or under an inode's lock.
+//! Invariant: the controller is asked to bring pages outside of operations, and under no inode's lock.
 
 use super::Engine;
 use crate::interface::Errno;

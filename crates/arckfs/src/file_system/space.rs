@@ -53,8 +53,9 @@ impl FileSystem {
             .ok_or(Errno::FBIG)?;
         let file = self.engine.description(handle)?.identity()?;
         let done = match kind {
-            Kind::Allocate if self.fill_together(file, offset..end, keep_size)? => Ok(()),
-            Kind::Zero | Kind::Punch if self.zero_together(file, offset..end, keep_size)? => Ok(()),
+            _ if self.fill_together(file, offset..end, kind != Kind::Allocate, keep_size)? => {
+                Ok(())
+            }
             Kind::Punch => self.punch(handle, offset, end),
             _ => self.fill(handle, offset, end, kind == Kind::Zero, keep_size),
         };
@@ -78,7 +79,7 @@ impl FileSystem {
             context.expect_no_set_id(inode)
         })?;
         let bytes = pages.start * PAGE_SIZE..pages.end.saturating_mul(PAGE_SIZE);
-        let done = match self.zero_together((number, generation), bytes, true)? {
+        let done = match self.fill_together((number, generation), bytes, true, true)? {
             true => Ok(()),
             false => self.punch_pages((number, generation), pages),
         };

@@ -151,52 +151,47 @@ impl FileSystem {
         Ok((done, end))
     }
 
-    /// Space for a range of a file that is together: true, or false for one that is not. ENOSPC.
+    /// What `fallocate` is to do in a range of a file that is together, `Zero` or `Allocate`; false for one that is not. A hole
+    /// that is punched is zeroes, in the pages that are there. ENOSPC.
     pub(super) fn fill_together(
         &self,
         file: (u32, u32),
         range: Range<u64>,
+        zeroes: bool,
         keeps_size: bool,
     ) -> Result<bool, Errno> {
         if !self.engine.is_together(file.0) {
             return Ok(false);
         }
         let size = self.size_seen(file)?;
-        if range.end > size && !keeps_size {
+        let grows = range.end > size && !keeps_size;
+        if grows {
             self.resize_by_message(file, range.end, Errno::TXTBSY)?;
         }
-        let pages = range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE);
-        let brought = self.engine.bring_together(file, &pages);
-        if brought.is_err() && range.end > size && !keeps_size {
-            // As before, or longer where somebody else has written meanwhile.
+        let filled = match zeroes {
+            true => self.zero_together(file, range),
+            false => {
+                let pages = range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE);
+                self.engine.bring_together(file, &pages).map(|_| ())
+            }
+        };
+        if filled.is_err() && grows {
+            // As before, but for what somebody else has written behind it meanwhile.
             let _ = self.resize_by_message(file, size, Errno::TXTBSY);
         }
-        brought
+        filled.map(|()| true)
     }
 
-    /// Zeroes a range of a file that is together, as far as the file reaches, in its pages: true, or false for one that is not.
-    pub(super) fn zero_together(
-        &self,
-        file: (u32, u32),
-        range: Range<u64>,
-        keeps_size: bool,
-    ) -> Result<bool, Errno> {
-        if !self.engine.is_together(file.0) {
-            return Ok(false);
-        }
-        if range.end > self.size_seen(file)? && !keeps_size {
-            self.resize_by_message(file, range.end, Errno::TXTBSY)?;
-        }
+    /// Zeroes a range of a file that is together, as far as the file reaches.
+    fn zero_together(&self, file: (u32, u32), range: Range<u64>) -> Result<(), Errno> {
         let end = range.end.min(self.size_seen(file)?);
         let zeroes = vec![0; ATTACHED_MAX];
         let mut at = range.start;
         while at < end {
-            let length =
-                usize::try_from(end - at).map_or(ATTACHED_MAX, |left| left.min(ATTACHED_MAX));
-            at = self
-                .engine
-                .write_mediated(file, &zeroes[..length], Some(at))?;
+            let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let piece = &zeroes[..left.min(ATTACHED_MAX)];
+            at = self.engine.write_mediated(file, piece, Some(at))?;
         }
-        Ok(true)
+        Ok(())
     }
 }

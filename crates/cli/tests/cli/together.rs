@@ -1,5 +1,5 @@
 //! Databases that have shared memory in a file, as programs of several users use them who do not trust each other: each has
-//! its own `arck run`, and no group.
+//! its own `arck run`, with the group of its user, as is usual, or none.
 
 use crate::support::{Running, succeeded};
 use crate::users::{ANN, BOB, Users};
@@ -8,25 +8,28 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(100);
 
-/// A program that a user runs in a session of its own.
-fn alone(users: &Users, who: (u32, &'static [u32]), arguments: &[&str]) -> Command {
-    let mut command = users.of(who, &["run", "--no-group", "--"]);
+/// In the group of his user, and in a session of its own.
+const GROUPS: [&[&str]; 2] = [&["run", "--"], &["run", "--no-group", "--"]];
+
+/// A program that a user runs.
+fn run(users: &Users, who: (u32, &'static [u32]), how: &[&str], arguments: &[&str]) -> Command {
+    let mut command = users.of(who, how);
     command.args(arguments);
     command
 }
 
-fn says(users: &Users, who: (u32, &'static [u32]), script: &str) -> String {
-    succeeded(&Running::start(alone(users, who, &["sh", "-c", script])).finished(SOON))
+fn says(users: &Users, who: (u32, &'static [u32]), how: &[&str], script: &str) -> String {
+    succeeded(&Running::start(run(users, who, how, &["sh", "-c", script])).finished(SOON))
 }
 
 /// Four programs at the same time, of two users by turns; what each has said.
-fn four(users: &Users, program: impl Fn(usize) -> Vec<String>) -> Vec<String> {
+fn four(users: &Users, how: &[&str], program: impl Fn(usize) -> Vec<String>) -> Vec<String> {
     let running: Vec<Running> = (0..4)
         .map(|number| {
             let arguments = program(number);
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let who = if number % 2 == 0 { ANN } else { BOB };
-            Running::start(alone(users, who, &arguments))
+            Running::start(run(users, who, how, &arguments))
         })
         .collect();
     let finished = running.into_iter().map(|running| running.finished(SOON));
@@ -37,30 +40,33 @@ fn four(users: &Users, program: impl Fn(usize) -> Vec<String>) -> Vec<String> {
 #[test]
 fn sqlite_with_a_write_ahead_log_is_two_users() {
     const ROWS: u32 = 200;
-    let mut users = Users::new();
-    users.serve(&["--shared"]);
-    let begin = "umask 0; mkdir -m 777 /arck/d && sqlite3 /arck/d/db 'pragma journal_mode=wal; \
+    for how in GROUPS {
+        let mut users = Users::new();
+        users.serve(&["--shared"]);
+        let begin = "umask 0; mkdir -m 777 /arck/d && sqlite3 /arck/d/db 'pragma journal_mode=wal; \
                  create table t (who, number, primary key (who, number));' && chmod 666 /arck/d/db";
-    assert_eq!(says(&users, ANN, begin), "wal\n");
-    four(&users, |number| {
-        let script = format!(
-            "umask 0; for i in $(seq {ROWS}); do echo \"insert into t values ({number}, $i);\"; \
+        assert_eq!(says(&users, ANN, how, begin), "wal\n");
+        four(&users, how, |number| {
+            let script = format!(
+                "umask 0; for i in $(seq {ROWS}); do echo \"insert into t values ({number}, $i);\"; \
              if [ $((i % 50)) = 0 ]; then echo 'select sum(number) > 0 from t;'; fi; done | \
              sqlite3 -bail -cmd '.timeout 60000' /arck/d/db"
-        );
-        vec!["sh".into(), "-c".into(), script]
-    });
-    let told = says(
-        &users,
-        BOB,
-        "sqlite3 /arck/d/db 'pragma integrity_check; pragma journal_mode; \
+            );
+            vec!["sh".into(), "-c".into(), script]
+        });
+        let told = says(
+            &users,
+            BOB,
+            how,
+            "sqlite3 /arck/d/db 'pragma integrity_check; pragma journal_mode; \
          select who, count(*), max(number) from t group by who;'",
-    );
-    let rows = |who| format!("{who}|{ROWS}|{ROWS}\n");
-    let rows: String = (0..4).map(rows).collect();
-    assert_eq!(told, format!("ok\nwal\n{rows}"));
-    users.end();
-    crate::support::honest_end(&users.place.pool());
+        );
+        let rows = |who| format!("{who}|{ROWS}|{ROWS}\n");
+        let rows: String = (0..4).map(rows).collect();
+        assert_eq!(told, format!("ok\nwal\n{rows}"));
+        users.end();
+        crate::support::honest_end(&users.place.pool());
+    }
 }
 
 const LMDB: &str = r#"
@@ -81,19 +87,23 @@ for number in range(200):
 /// and written by calls, or through the map.
 #[test]
 fn lmdb_is_two_users() {
-    for how in ["calls", "map"] {
+    for (how, writes) in GROUPS
+        .into_iter()
+        .zip(["calls", "map"])
+        .chain(GROUPS.into_iter().zip(["map", "calls"]))
+    {
         let mut users = Users::new();
         users.serve(&["--shared"]);
-        says(&users, ANN, "mkdir /arck/lmdb && chmod 777 /arck/lmdb");
-        four(&users, |number| {
-            let words = ["/usr/bin/python3", "-c", LMDB, &number.to_string(), how];
+        says(&users, ANN, how, "mkdir /arck/lmdb && chmod 777 /arck/lmdb");
+        four(&users, how, |number| {
+            let words = ["/usr/bin/python3", "-c", LMDB, &number.to_string(), writes];
             words.map(str::to_owned).to_vec()
         });
         let look = "import lmdb; env = lmdb.open('/arck/lmdb', map_size=16 << 20)\n\
                     with env.begin() as look: print(int(look.get(b'count')), look.stat()['entries'])";
-        let command = alone(&users, BOB, &["/usr/bin/python3", "-c", look]);
+        let command = run(&users, BOB, how, &["/usr/bin/python3", "-c", look]);
         let told = succeeded(&Running::start(command).finished(SOON));
-        assert_eq!(told, "800 801\n", "{how}");
+        assert_eq!(told, "800 801\n", "{how:?}, {writes}");
         users.end();
         crate::support::honest_end(&users.place.pool());
     }

@@ -29,7 +29,8 @@ const SOON: Duration = Duration::from_micros(200);
 impl Access<'_> {
     /// A file of which nobody has a writable map any more is its owners' again, if it was mapped together. Where somebody can
     /// still write its segments, it leaves them: a part of it now, and then `Some` says when there is more to do. It stays as it is, too, where
-    /// `asker` alone has such maps, and all who were sent its segments are the same user.
+    /// `asker` alone has such maps, and all who were sent its segments are the same user. Nobody owns the file: who places a
+    /// map of it then is seen here, or sees the mark.
     /// ETXTBSY: somebody has.
     pub(crate) fn end_together(
         &mut self,

@@ -94,12 +94,6 @@ impl Owners<'_> {
         if self.sessions.ensure_slots(session, inodes.len())? == Grown::Later {
             return Ok(Reply::growing());
         }
-        for &number in inodes {
-            // What sessions have mapped together nobody owns.
-            if let Some(due) = self.access().end_together(number, Some(session))? {
-                return Ok(Reply::Later(due));
-            }
-        }
         // Early, so that nothing is folded for nothing.
         self.sessions.refuse_mapped(session, inodes)?;
         let folding = Instant::now();
@@ -112,6 +106,14 @@ impl Owners<'_> {
             if let Err(errno) = self.mediate(number) {
                 // Then it is written by owners, as fast as before.
                 tracing::debug!("inode {number} is not mediated: {errno}");
+            }
+        }
+        for &number in inodes {
+            let header = self.sessions.state.header_copy(number);
+            let is_own = header.is_some_and(|header| header.ownership.session() == session);
+            // What sessions have mapped together nobody owns.
+            if !is_own && let Some(due) = self.access().end_together(number, Some(session))? {
+                return Ok(Reply::Later(due));
             }
         }
         let earned = (folding.elapsed() * EARNED).min(EARNED_MAX);

@@ -252,7 +252,7 @@ impl Core {
         };
         let old = self.sessions.state.shadow(number).copied();
         // A new inode has to be created first: with the directory in which it is.
-        let owner = header.ownership.session();
+        let mut owner = header.ownership.session();
         if owner == session
             && let Err(failure) = self.access().fold(session, &[number], After::Keep)
         {
@@ -265,6 +265,13 @@ impl Core {
             return errno.into();
         }
         // Who may write what is mapped together does not change under those who have it mapped.
+        let is_together = old.is_some_and(|inode| inode.is_together());
+        if is_together && owner != 0 {
+            if let Err(errno) = self.owners().reclaim(owner, &[number]) {
+                return errno.into();
+            }
+            owner = 0;
+        }
         match self.access().end_together(number, None) {
             Ok(None) => {}
             Ok(Some(due)) => return Reply::Later(due),

@@ -28,7 +28,6 @@ use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_SIZE};
 use arck_protocol::Response;
 use arck_verifier::{Credentials, VerifiedState};
 use rustix::io::Errno;
-use std::time::Instant;
 
 /// Pages that one request brings, so that nobody waits long behind it.
 const PAGES: u64 = 256;
@@ -44,23 +43,13 @@ impl Core {
         first: u64,
         count: u64,
     ) -> Reply {
-        if let Some(due) = self.put_off_map(session, file.0) {
+        if let Some(due) = self.put_off_for_owner(session, file.0) {
             return Reply::Later(due);
         }
         match self.try_map_together(session, file, first, count) {
             Ok(done) => Reply::Now(Response::Bytes(done.to_le_bytes().to_vec())),
             Err(errno) => errno.into(),
         }
-    }
-
-    /// Until when it waits: for sessions that may come back with a map of the file, and for its owner's lease.
-    fn put_off_map(&mut self, session: SessionNumber, number: InodeNumber) -> Option<Instant> {
-        let away = self.sessions.put_off_for_away();
-        let owner = self.sessions.state.header_copy(number)?.ownership.session();
-        if owner == session || owner == 0 {
-            return away;
-        }
-        away.max(self.lease_of_owner(owner, number))
     }
 
     fn try_map_together(

@@ -14,12 +14,12 @@ use crate::core::Core;
 use crate::fold::pages::Copier;
 use crate::fold::reply::Reply;
 use crate::requests::write_together::{self, Together};
-use crate::requests::written::{changed, within};
+use crate::requests::written::{Place, changed, within};
 use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
 use crate::state::marks::unmark;
 use arck_core_state::geometry::{FILE_SIZE_MAX, SessionNumber};
-use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, PAGE_BYTES, PAGE_SIZE, cast};
+use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, PAGE_BYTES, PAGE_SIZE};
 use arck_protocol::Response;
 use arck_protocol::control::ATTACHED_MAX;
 use arck_protocol::message::Written;
@@ -106,13 +106,24 @@ impl Core {
         session: SessionNumber,
         number: InodeNumber,
     ) -> Option<Instant> {
-        let away = self.sessions.put_off_for_away();
-        let inode = self.sessions.state.shadow(number)?;
-        let owner = self.sessions.state.header_copy(number)?.ownership.session();
-        if !inode.goes_by_message() || owner == session || owner == 0 {
-            return away;
+        match self.sessions.state.shadow(number)?.goes_by_message() {
+            true => self.put_off_for_owner(session, number),
+            false => self.sessions.put_off_for_away(),
         }
-        away.max(self.lease_of_owner(owner, number))
+    }
+
+    /// The same, whatever the file is.
+    pub(super) fn put_off_for_owner(
+        &mut self,
+        session: SessionNumber,
+        number: InodeNumber,
+    ) -> Option<Instant> {
+        let away = self.sessions.put_off_for_away();
+        let owner = self.sessions.state.header_copy(number)?.ownership.session();
+        match owner == session || owner == 0 {
+            true => away,
+            false => away.max(self.lease_of_owner(owner, number)),
+        }
     }
 
     /// Until when an inode is its owner's, who is noted to be waited for.
@@ -185,7 +196,7 @@ impl Core {
         if size > FILE_SIZE_MAX {
             return Errno::FBIG.into();
         }
-        if let Some(due) = self.sessions.put_off_for_away() {
+        if let Some(due) = self.put_off(session, file.0) {
             return Reply::Later(due);
         }
         let is_together = match self.is_together(session, file) {
@@ -317,31 +328,21 @@ fn put(
 ) -> Result<u64, Errno> {
     let mut inode = change.inode(number).ok_or(Errno::STALE)?;
     let size = inode.size;
-    let position = position.unwrap_or(size);
-    let end = position.saturating_add(bytes.len() as u64);
-    if end > FILE_SIZE_MAX {
-        return Err(Errno::FBIG);
-    }
+    let place = Place::of(size, position, bytes)?;
     change.allocate_for_readers(&inode);
-    let last = (position > size && size % PAGE_SIZE != 0).then_some(size / PAGE_SIZE);
-    let written = position / PAGE_SIZE..=(end - 1) / PAGE_SIZE;
-    let last = last.filter(|last| !written.contains(last));
     let mut pages = Pages::new(&inode);
-    for page in last.into_iter().chain(written) {
+    for page in place.pages() {
+        let (from, part) = place.part(page);
         pages.replace(change, &mut inode, page, |content| {
-            let (from, to) = (within(page, position), within(page, end));
-            if from < to {
-                let skipped = cast::index(page * PAGE_SIZE + from as u64 - position);
-                content[from..to].copy_from_slice(&bytes[skipped..skipped + to - from]);
-            }
+            content[from..from + part.len()].copy_from_slice(part);
         })?;
     }
     // What was written is durable by the first fence of the change, before anything leads to it.
     inode.root = pages.setter.root();
-    inode.size = size.max(end);
+    inode.size = size.max(place.end);
     inode.set_mediation(mediation);
     changed(change, inode, who);
-    Ok(end)
+    Ok(place.end)
 }
 
 /// The change of a file's length.

@@ -10,11 +10,11 @@
 use crate::core::Core;
 use crate::fold::pages::Copier;
 use crate::fold::reply::Reply;
-use crate::requests::written::{changed, within};
+use crate::requests::written::{Place, changed, within};
 use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
-use arck_core_state::geometry::{FILE_SIZE_MAX, SessionNumber};
-use arck_core_state::{FileKind, InodeNumber, PAGE_BYTES, PAGE_SIZE, cast};
+use arck_core_state::geometry::SessionNumber;
+use arck_core_state::{FileKind, InodeNumber, PAGE_BYTES, PAGE_SIZE};
 use arck_protocol::Response;
 use arck_protocol::message::Written;
 use arck_verifier::{Credentials, VerifiedState};
@@ -42,6 +42,7 @@ impl Core {
         if !inode.is_together() {
             return Ok(Together::No);
         }
+        self.take_mediated(&inode)?;
         match self.access().end_together(number, None) {
             Ok(None) => Ok(Together::No),
             Ok(Some(due)) => Ok(Together::Until(due)),
@@ -85,7 +86,7 @@ impl Core {
         self.sessions.state.header_of(number, generation)?;
         let inode = self.sessions.may_be_told(session, number, 2)?;
         match inode.kind() {
-            Some(FileKind::File) => self.take_mediated(&inode).map(|_| ()),
+            Some(FileKind::File) => Ok(()),
             _ => Err(Errno::INVAL),
         }
     }
@@ -129,39 +130,25 @@ fn put(
 ) -> Result<u64, Errno> {
     let mut inode = change.inode(file.0).ok_or(Errno::STALE)?;
     let size = inode.size;
-    let position = position.unwrap_or(size);
-    let end = position.saturating_add(bytes.len() as u64);
-    if end > FILE_SIZE_MAX {
-        return Err(Errno::FBIG);
-    }
+    let place = Place::of(size, position, bytes)?;
     change.allocate_for_readers(&inode);
     let mut setter = Setter::new(inode.root);
     let mut in_place = Copier::default();
-    let last = (position > size && size % PAGE_SIZE != 0).then_some(size / PAGE_SIZE);
-    let written = position / PAGE_SIZE..=(end - 1) / PAGE_SIZE;
-    let last = last.filter(|last| !written.contains(last));
     // All pages that are not there yet, before any byte is stored where others see it.
-    let mut places = Vec::new();
-    for page in last.into_iter().chain(written) {
+    let mut pages = Vec::new();
+    for page in place.pages() {
         let old = change.state.data_page(file.0, page);
         let new = match change.state.space.is_together(old, file) {
             true => None,
             false => Some(change.new_page_together(file, inode.uid)?),
         };
-        places.push((page, old, new));
+        pages.push((page, old, new));
     }
-    for (page, old, new) in places {
-        let (from, to) = (within(page, position), within(page, end));
-        let part = match from < to {
-            true => {
-                let skipped = cast::index(page * PAGE_SIZE + from as u64 - position);
-                &bytes[skipped..skipped + to - from]
-            }
-            false => &[],
-        };
-        // What was stored there through maps was nobody's.
-        let gap = within(page, size)..within(page, position.max(size));
+    for (page, old, new) in pages {
+        let (from, part) = place.part(page);
         let Some(new) = new else {
+            // What was stored there through maps was nobody's.
+            let gap = place.gap(page);
             if !gap.is_empty() {
                 let zeroes = [0; PAGE_BYTES];
                 in_place.write_reached(change.state, old, gap.start, &zeroes[gap])?;
@@ -172,9 +159,7 @@ fn put(
             continue;
         };
         let mut content = in_place.content(change.state, old, within(page, size))?;
-        if !part.is_empty() {
-            content[from..to].copy_from_slice(part);
-        }
+        content[from..from + part.len()].copy_from_slice(part);
         in_place.write_reached(change.state, new, 0, &content)?;
         setter.set(change, page, new)?;
         match old.is_null() {
@@ -183,7 +168,7 @@ fn put(
         }
     }
     inode.root = setter.root();
-    inode.size = size.max(end);
+    inode.size = size.max(place.end);
     changed(change, inode, who);
-    Ok(end)
+    Ok(place.end)
 }

@@ -4,10 +4,9 @@ use super::attacker::{Attacker, said};
 use super::table::{Attack, case};
 use super::world::ATTACKER_USER;
 use arck_core_state::{FileKind, InodeNumber, Mediation};
-use arck_protocol::control::ATTACHED_MAX;
-use arck_protocol::control::map_entry;
+use arck_protocol::control::{ATTACHED_MAX, map_entry};
 use arck_protocol::socket::{Call, call};
-use arck_protocol::{InodeList, Request};
+use arck_protocol::{InodeList, Request, Response};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,7 +128,7 @@ pub const ATTACKS: &[Attack] = &[
         "has a file of its own together, cuts off what it was sent to write, and has it written and given up",
         "a file that is cut off",
         |a| {
-            let file = a.find("attacker/file");
+            let file = a.find("attacker/shown");
             let generation = a.header(file).generation();
             let control = a.control();
             control.header.maps.store(1, Ordering::SeqCst);
@@ -156,10 +155,13 @@ pub const ATTACKS: &[Attack] = &[
             ];
             let mut sent = 0;
             for turn in 0..20 {
-                let _ = a.ask(&together(file, generation, 0, 1 << 20));
+                let before = sent_to_write(a).len();
+                let told = a.ask(&together(file, generation, 0, 1 << 20));
                 list(true);
                 let files = sent_to_write(a);
-                sent += files.len();
+                // Besides its own, and those that it could not give up: of the first turn at least.
+                sent += files.len().saturating_sub(before);
+                assert!(turn != 0 || matches!(told, Response::Bytes(_)), "{told:?}");
                 for segment in &files {
                     let status = segment.metadata().expect("its length");
                     segment.set_len(turn * 4096).expect("cut off");
@@ -178,7 +180,8 @@ pub const ATTACKS: &[Attack] = &[
             assert_ne!(sent, 0, "it was sent nothing to write");
             "a file that is cut off".to_string()
         },
-    ),
+    )
+    .for_users(),
     case("mediated", "has another's file mediated", "EPERM", |a| {
         let theirs = a.find("open/theirs");
         joined([0, 1, 2].map(|mediation| mediate(a, theirs, mediation)))

@@ -18,7 +18,7 @@ pub const VICTIM: &str = "victim";
 pub const SECRET: &[u8] = b"what only the victim may know";
 /// What stands in root's `locked/theirs`, which anybody may read.
 pub const PUBLIC: &[u8] = b"what everybody may know";
-/// The attacker's: `file` (of two pages), `second`, the empty directories `empty`, `one`, `two`,
+/// The attacker's: `file` (of two pages), `shown`, the same, which anybody may write, `second`, the empty directories `empty`, `one`, `two`,
 /// and `full`, with `inner` in it.
 pub const ATTACKER: &str = "attacker";
 /// Root's, with the sticky bit: where victim, attacker and third work at the same time. Anybody
@@ -63,6 +63,7 @@ pub fn build(fs: &FileSystem) {
     }
     fill("attacker/file", &[7; 8192], 0o644, ATTACKER_USER);
     fill("attacker/second", b"", 0o644, ATTACKER_USER);
+    fill("attacker/shown", &[7; 8192], 0o666, ATTACKER_USER);
     fill("attacker/full/inner", b"inner", 0o644, ATTACKER_USER);
     make(COMMON, 0o1777, root);
     fill("common/both", &[3; 8192], 0o666, VICTIM_USER);

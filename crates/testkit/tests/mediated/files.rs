@@ -5,7 +5,7 @@ use super::{PATH, errno, mediation, owns, pool, set};
 use arck_protocol::Request;
 use arck_protocol::control::slot_state;
 use arck_protocol::message::MESSAGE_MAX;
-use arck_testkit::{Random, Shorthand, TestPool, connect_as};
+use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -403,7 +403,7 @@ fn nothing_of_the_session_comes_into_a_long_write() {
 fn what_is_mapped_is_written_by_its_owner() {
     for protection in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
         let pool = pool();
-        let (one, other) = (connect_as(&pool.path(), b"one"), pool.session());
+        let (one, other) = (pool.session(), pool.session());
         one.put(PATH, &[0; 4096]).expect("a file");
         let handles = [open(&one, libc::O_RDWR), open(&other, libc::O_RDWR)];
         let found = (0..1000).any(|turn| {

@@ -3,7 +3,8 @@
 use super::Case;
 use super::world::{ANN, BOB, EVE, Session, World};
 use arck_protocol::Request;
-use arckfs::{At, Errno, MapRequest};
+use arck_testkit::mapped::{BOTH, Mapped, map};
+use arckfs::{At, Errno, Handle};
 
 const SIZE: u64 = 64 << 20;
 const LENGTH: usize = 3 * 4096;
@@ -32,52 +33,19 @@ pub const ALL: &[Case] = &[
     ),
 ];
 
-/// A writable map of a file's first pages.
-struct Mapped(usize);
+fn both<'s>(session: &'s Session, path: &str) -> Mapped<'s> {
+    both_of(session, path, LENGTH).expect("mapped")
+}
 
-fn map(session: &Session, path: &str, protection: i32) -> Result<Mapped, Errno> {
+/// A writable map of a file's first bytes.
+fn both_of<'s>(session: &'s Session, path: &str, length: usize) -> Result<Mapped<'s>, Errno> {
     let opened = session.0.open(At::Root, path.as_bytes(), libc::O_RDWR, 0);
-    let handle = super::world::plain(opened)?;
-    let request = MapRequest {
-        address: 0,
-        length: LENGTH,
-        protection,
-        flags: libc::MAP_SHARED,
-        offset: 0,
-    };
-    // SAFETY: where the kernel likes.
-    unsafe { session.0.map(handle, &request) }.map(Mapped)
+    map(&session.0, super::world::plain(opened)?, length, BOTH)
 }
 
-fn both(session: &Session, path: &str) -> Mapped {
-    map(session, path, libc::PROT_READ | libc::PROT_WRITE).expect("mapped")
-}
-
-impl Mapped {
-    fn get(&self, at: usize) -> u8 {
-        assert!(at < LENGTH);
-        // SAFETY: a part of the map, which is there as long as the file is so long.
-        unsafe { ((self.0 + at) as *const u8).read_volatile() }
-    }
-
-    fn put(&self, at: usize, byte: u8) {
-        assert!(at < LENGTH);
-        // SAFETY: as above, and it is to be written.
-        unsafe { ((self.0 + at) as *mut u8).write_volatile(byte) }
-    }
-
-    /// Another map of the same pages, of which no session knows.
-    fn hidden(&self) -> Mapped {
-        // SAFETY: where the kernel likes; an old size of 0 leaves the old map as it is.
-        let kept = unsafe { libc::mremap(self.0 as *mut _, 0, LENGTH, libc::MREMAP_MAYMOVE) };
-        assert_ne!(kept, libc::MAP_FAILED);
-        Mapped(kept as usize)
-    }
-
-    fn unmap(self, session: &Session) {
-        // SAFETY: nobody uses it any more.
-        unsafe { session.0.unmap(self.0, LENGTH) }.expect("unmapped");
-    }
+fn opened(session: &Session, path: &str) -> Handle {
+    let opened = session.0.open(At::Root, path.as_bytes(), libc::O_RDWR, 0);
+    opened.expect("open")
 }
 
 fn users_store_into_one_memory() {
@@ -89,18 +57,18 @@ fn users_store_into_one_memory() {
             let mapped = both(ann, "/shared");
             mapped.put(5000, b'1');
             turns.next();
-            assert_eq!([mapped.get(5000), mapped.get(5001)], *b"12");
+            assert_eq!([mapped.byte(5000), mapped.byte(5001)], *b"12");
             assert_eq!(ann.get("/shared").expect("read")[5001], b'2');
             turns.next();
-            mapped.unmap(ann);
+            drop(mapped);
         },
         BOB,
         |bob, turns| {
             let mapped = both(bob, "/shared");
-            assert_eq!(mapped.get(5000), b'1');
+            assert_eq!(mapped.byte(5000), b'1');
             mapped.put(5001, b'2');
             turns.next();
-            mapped.unmap(bob);
+            drop(mapped);
             turns.pass();
         },
     );
@@ -121,13 +89,12 @@ fn who_may_not_write_a_file_does_not_map_it_so() {
             assert_eq!(ann.try_chown("/ours", u32::MAX, ANN.1[1]), Ok(()));
             let mapped = both(ann, "/ours");
             turns.next();
-            assert_eq!(mapped.get(0), b'a');
-            mapped.unmap(ann);
+            assert_eq!(mapped.byte(0), b'a');
+            drop(mapped);
         },
         EVE,
         |eve, turns| {
-            let both = libc::PROT_READ | libc::PROT_WRITE;
-            assert_eq!(map(eve, "/ours", both).err(), Some(Errno::ACCESS));
+            assert_eq!(both_of(eve, "/ours", LENGTH).err(), Some(Errno::ACCESS));
             let found = eve.stat("/ours").expect("there");
             let inode = found.inode as u32;
             let header = eve.0.session().header(inode).expect("a header");
@@ -166,8 +133,7 @@ fn a_map_that_was_kept_shows_nothing_new() {
                 ann.put("/shared", &[b'a'; LENGTH], 0o666);
                 turns.next();
                 ann.chmod("/shared", mode);
-                let handle = ann.0.open(At::Root, b"/shared", libc::O_RDWR, 0);
-                let handle = super::world::plain(handle).expect("open");
+                let handle = opened(ann, "/shared");
                 assert_eq!(ann.0.write(handle, b"hers", Some(4096)), Ok(4));
                 turns.next();
                 let now = ann.get("/shared").expect("read");
@@ -176,15 +142,15 @@ fn a_map_that_was_kept_shows_nothing_new() {
                 let mapped = both(ann, "/shared");
                 mapped.put(4100, b'!');
                 turns.next();
-                assert_eq!([mapped.get(4096), mapped.get(4100)], *b"h!");
-                mapped.unmap(ann);
+                assert_eq!([mapped.byte(4096), mapped.byte(4100)], *b"h!");
+                drop(mapped);
             },
             BOB,
             |bob, turns| {
                 let mapped = both(bob, "/shared");
                 let kept = mapped.hidden();
                 kept.put(0, b'b');
-                mapped.unmap(bob);
+                drop(mapped);
                 turns.next();
                 assert_eq!(kept.get(4096), b'a', "what is hers is shown");
                 for at in 4096..4200 {
@@ -210,11 +176,10 @@ fn a_right_that_is_taken_away_goes_with_the_pages() {
             ann.put("/open/shared", &[b'a'; LENGTH], 0o666);
             let mapped = both(ann, "/open/shared");
             turns.next();
-            assert_eq!(mapped.get(1), b'b');
+            assert_eq!(mapped.byte(1), b'b');
             ann.chmod("/open", 0o700);
             ann.fold();
-            let handle = ann.0.open(At::Root, b"/open/shared", libc::O_RDWR, 0);
-            let handle = super::world::plain(handle).expect("open");
+            let handle = opened(ann, "/open/shared");
             assert_eq!(ann.0.write(handle, b"w", Some(2)), Ok(1));
             turns.next();
             let mut now = [0; 4];
@@ -223,8 +188,8 @@ fn a_right_that_is_taken_away_goes_with_the_pages() {
             mapped.put(3, b'm');
             assert_eq!(ann.0.read(handle, &mut now, Some(0)), Ok(4));
             assert_eq!(now, *b"abwm");
-            assert_eq!(mapped.get(2), b'w');
-            mapped.unmap(ann);
+            assert_eq!(mapped.byte(2), b'w');
+            drop(mapped);
         },
         BOB,
         |bob, turns| {
@@ -249,7 +214,7 @@ fn who_read_it_before_sees_nothing_that_comes_after() {
             |ann, turns| {
                 ann.mkdir("/open", 0o777);
                 ann.put("/open/shared", &[b'a'; LENGTH], 0o666);
-                both(ann, "/open/shared").unmap(ann);
+                drop(both(ann, "/open/shared"));
                 turns.next();
                 match how {
                     "mode" => ann.chmod("/open/shared", 0o600),
@@ -261,7 +226,7 @@ fn who_read_it_before_sees_nothing_that_comes_after() {
                     mapped.put(at, b'S');
                 }
                 turns.next();
-                mapped.unmap(ann);
+                drop(mapped);
             },
             BOB,
             |bob, turns| {
@@ -297,37 +262,24 @@ fn a_right_that_is_taken_away_goes_with_all_pages_of_a_large_file() {
         |ann, turns| {
             ann.mkdir("/open", 0o777);
             ann.put("/open/shared", &[b'a'; LARGE], 0o666);
-            let _mapped = both_of(ann, "/open/shared", LARGE);
+            let mapped = both_of(ann, "/open/shared", LARGE).expect("mapped");
             turns.next();
             ann.chmod("/open", 0o700);
             ann.fold();
             turns.next();
             let now = ann.get("/open/shared").expect("read");
             assert!(now.iter().all(|&byte| byte == b'a'), "he has written it");
+            drop(mapped);
         },
         BOB,
         |bob, turns| {
-            let mapped = both_of(bob, "/open/shared", LARGE);
+            let mapped = both_of(bob, "/open/shared", LARGE).expect("mapped");
             turns.next();
             for at in (0..LARGE).step_by(4096) {
-                // SAFETY: a part of the map.
-                unsafe { ((mapped + at) as *mut u8).write_volatile(b'X') };
+                mapped.put(at, b'X');
             }
             turns.pass();
         },
     );
     assert_eq!(world.violations(), "");
-}
-
-fn both_of(session: &Session, path: &str, length: usize) -> usize {
-    let opened = session.0.open(At::Root, path.as_bytes(), libc::O_RDWR, 0);
-    let request = MapRequest {
-        address: 0,
-        length,
-        protection: libc::PROT_READ | libc::PROT_WRITE,
-        flags: libc::MAP_SHARED,
-        offset: 0,
-    };
-    // SAFETY: where the kernel likes.
-    unsafe { session.0.map(opened.expect("open"), &request) }.expect("mapped")
 }
