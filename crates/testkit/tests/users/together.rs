@@ -166,9 +166,18 @@ fn a_map_that_was_kept_shows_nothing_new() {
     }
 }
 
-/// Ann closes the directory while both have a map: his pages are the file's no more, and her map shows those that are.
+/// Ann closes the directory while both have a map: his pages are the file's no more, and her map shows those that are; and so
+/// where he has ended his session, and kept a map of which nobody knows.
 fn a_right_that_is_taken_away_goes_with_the_pages() {
-    let world = World::new(SIZE);
+    for has_ended in [false, true] {
+        let world = World::new(SIZE);
+        closed_meanwhile(&world, has_ended);
+        assert_eq!(world.violations(), "");
+    }
+}
+
+fn closed_meanwhile(world: &World, has_ended: bool) {
+    let pool = world.pool();
     world.together(
         ANN,
         |ann, turns| {
@@ -193,16 +202,27 @@ fn a_right_that_is_taken_away_goes_with_the_pages() {
         },
         BOB,
         |bob, turns| {
-            let mapped = both(bob, "/open/shared");
-            mapped.put(1, b'b');
+            let mut kept = None;
+            let mut map_and_keep = |session: &Session| {
+                let mapped = both(session, "/open/shared");
+                mapped.put(1, b'b');
+                kept = Some(mapped.hidden());
+                if !has_ended {
+                    // As long as the session lasts.
+                    std::mem::forget(mapped);
+                }
+            };
+            match has_ended {
+                true => Session::run(&pool, map_and_keep),
+                false => map_and_keep(bob),
+            }
             turns.next();
             for at in 0..100 {
-                mapped.put(at, b'X');
+                kept.as_ref().expect("kept").put(at, b'X');
             }
             turns.pass();
         },
     );
-    assert_eq!(world.violations(), "");
 }
 
 /// Bob has a map to read of what everybody may read; Ann takes that right away, and maps the file to write it again.
