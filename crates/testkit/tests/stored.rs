@@ -1,10 +1,11 @@
 //! What programs store through maps is flushed when they say so, by `msync` or `fsync`, of all pages that it may have
 //! gone to and of few others; and never where stores are not flushed at all. A trace tells.
 
+use arck_controller::Options;
 use arck_pm::record::{EventKind, Recording};
 use arck_pm::{PersistPolicy, set_policy};
 use arck_testkit::{Shorthand, TestPool};
-use arckfs::{FileSystem, Handle, MapRequest};
+use arckfs::{At, FileSystem, Handle, MapRequest};
 use std::collections::BTreeMap;
 
 const PAGE: usize = 4096;
@@ -39,13 +40,24 @@ fn pages_flushed(recording: &Recording) -> usize {
     lines.values().filter(|&&count| count == PAGE / 64).count()
 }
 
+/// Whose pages they are: the session's, or, where others may write the file, all sessions' together.
 #[test]
 fn what_was_stored_is_flushed_when_it_is_said_and_not_otherwise() {
     let recording = Recording::start().unwrap();
-    for (policy, flushed) in [(PersistPolicy::Flush, 1), (PersistPolicy::NoFlush, 0)] {
-        let pool = TestPool::new(64 << 20);
+    for (mode, policy, flushed) in [
+        (0o644, PersistPolicy::Flush, 1),
+        (0o644, PersistPolicy::NoFlush, 0),
+        (0o666, PersistPolicy::Flush, 1),
+        (0o666, PersistPolicy::NoFlush, 0),
+    ] {
+        let options = Options {
+            shared: true,
+            ..Options::default()
+        };
+        let pool = TestPool::with_options(64 << 20, options);
         let session = pool.session();
         session.put("f", &vec![b'f'; PAGES * PAGE]).unwrap();
+        session.change_mode(At::Root, b"f", mode, 0).unwrap();
         let handle = session.open_at_root("f", libc::O_RDWR).unwrap();
         session.sync(handle).unwrap();
         set_policy(policy);
@@ -53,7 +65,7 @@ fn what_was_stored_is_flushed_when_it_is_said_and_not_otherwise() {
             assert_eq!(
                 pages_flushed(&recording),
                 pages * flushed,
-                "{what}, {policy:?}"
+                "{what}, {policy:?}, {mode:o}"
             );
         };
         let _ = pages_flushed(&recording);

@@ -131,13 +131,23 @@ fn a_map_that_was_kept_shows_nothing_new() {
             ANN,
             |ann, turns| {
                 ann.put("/shared", &[b'a'; LENGTH], 0o666);
+                let mapped = both(ann, "/shared");
                 turns.next();
+                // She alone has a map, as far as anybody says, and he could store to it still.
+                assert_eq!(ann.try_chmod("/shared", mode), Err(Errno::TXTBSY));
+                drop(mapped);
                 ann.chmod("/shared", mode);
                 let handle = opened(ann, "/shared");
                 assert_eq!(ann.0.write(handle, b"hers", Some(4096)), Ok(4));
                 turns.next();
                 let now = ann.get("/shared").expect("read");
                 assert_eq!(now[4096..4102], *b"hersaa");
+                // Nor where she has written nothing since.
+                let others = now[1..4096].iter().chain(&now[8192..]);
+                assert!(
+                    others.into_iter().all(|&byte| byte == b'a'),
+                    "what is his is shown"
+                );
                 // And with a map of her own.
                 let mapped = both(ann, "/shared");
                 mapped.put(4100, b'!');
@@ -153,7 +163,7 @@ fn a_map_that_was_kept_shows_nothing_new() {
                 drop(mapped);
                 turns.next();
                 assert_eq!(kept.get(4096), b'a', "what is hers is shown");
-                for at in 4096..4200 {
+                for at in (1..200).chain(4096..4200).chain(8192..8300) {
                     kept.put(at, b'X');
                 }
                 turns.next();
