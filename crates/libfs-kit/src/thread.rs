@@ -60,8 +60,12 @@ impl ThreadContext {
     pub fn enter(&self) -> Operation<'_> {
         let depth = self.depth.get();
         if depth == 0 {
+            // Another member of the group may have written there: one panic of that is enough, and a second one in a destructor that
+            // the first runs would end the program.
             debug_assert!(
-                self.operation.is_of(self.membership.member) || self.membership.has_ended(),
+                self.operation.is_of(self.membership.member)
+                    || self.membership.has_ended()
+                    || std::thread::panicking(),
                 "another thread's place in control memory"
             );
             self.operation.enter(self.membership.barrier);

@@ -200,6 +200,8 @@ class Logs(OnPool):
         ran = python(
             f"""
             import arck, signal, threading
+            # Where the tests are run in the background it is ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT)).start()
             with arck.connect() as fs, fs.log({self.at("log")!r}) as log:
                 log.follow().read()
