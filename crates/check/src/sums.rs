@@ -7,7 +7,7 @@ use crate::lost;
 use crate::pool::{Pool, segment_name};
 use crate::shared::lock;
 use crate::tally::{ALIVE, DIRECTORY, ORPHAN, Tally, Users};
-use arck_controller_state::segments::{self, SegmentKind};
+use arck_controller_state::segments::{self, SegmentKind, TOGETHER};
 use arck_controller_state::sessions::GROUPS_MAX;
 use arck_core_state::arena::{ARENA_PAGES, BRANCH_PAGES, DELTA_FIRST};
 use arck_core_state::{InodeNumber, PAGE_SIZE, PagePtr, ROOT_INODE, layout};
@@ -100,6 +100,16 @@ pub(crate) fn tables(tally: &Tally<'_>) {
             said(
                 16,
                 format!("segment {segment} has flags {:#x}", entry.flags),
+            );
+        }
+        let names_file = (entry.file, entry.generation) != (0, 0);
+        if names_file && entry.flags & TOGETHER == 0 {
+            let file = entry.file;
+            said(
+                20,
+                format!(
+                    "segment {segment} is that of file {file}, which sessions do not have mapped together"
+                ),
             );
         }
         if let Some(detail) = lost::of(pool, segment).map(|file| file.detail()) {

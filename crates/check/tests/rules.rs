@@ -13,6 +13,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// What is changed, and what has to be told of it.
 type Case = (&'static str, fn(&Copy), &'static [Rule]);
 
+/// A place in the entry of a segment of data.
+fn data_entry(copy: &Copy, at: u64) -> (String, u64) {
+    let is_data = |&segment: &u64| copy.word(&("segment-table".into(), 32 * segment)) as u32 == 2;
+    let data = (0..90).find(is_data).expect("there is data");
+    ("segment-table".into(), 32 * data + at)
+}
+
 const CASES: &[Case] = &[
     ("nothing", |_| {}, &[]),
     (
@@ -42,12 +49,16 @@ const CASES: &[Case] = &[
     (
         "a segment with an owner",
         |copy| {
-            let table: Vec<u64> = (0..90)
-                .map(|s| copy.word(&("segment-table".into(), 32 * s)))
-                .collect();
-            let data = table.iter().position(|&entry| entry as u32 == 2).unwrap();
-            let place = ("segment-table".into(), 32 * data as u64 + 8);
+            let place = data_entry(copy, 8);
             copy.set(&place, copy.word(&place) | 7);
+        },
+        &[Rule::SegmentTable],
+    ),
+    (
+        "a segment of a file that is not mapped together",
+        |copy| {
+            let place = data_entry(copy, 16);
+            copy.set(&place, copy.word(&place) | 5 << 32);
         },
         &[Rule::SegmentTable],
     ),

@@ -130,7 +130,7 @@ impl File {
     ///
     /// # Errors
     /// `InvalidInput`: no bytes, an offset that is no such multiple, or more than the file has. `PermissionDenied`: it was not opened to read,
-    /// or not to write. ENODEV: no regular file, or another session has a map of it that may be written, and is the only one that may write the file. `OutOfMemory`, `StorageFull`.
+    /// or not to write. ENODEV: no regular file, or another session has a map to write it, and no other user may write the file. `OutOfMemory`, `StorageFull`.
     pub fn map(&self, offset: u64, length: usize, access: MapAccess) -> io::Result<Map> {
         let size = self.metadata()?.len();
         if offset.saturating_add(length as u64) > size {

@@ -19,7 +19,8 @@ pub enum MapAccess {
     /// It shows the file, and is read.
     Read,
     /// It shows the file, and what is stored into it is the file's. While there is one, other sessions read the file; writing to it and
-    /// cutting it is ETXTBSY for them, and such a map of their own ENODEV; of a file that they may write, all maps are one memory.
+    /// cutting it is ETXTBSY for them, and such a map of their own ENODEV; of a file that several users may write, on a pool that is served to
+    /// several, all maps are one memory.
     Write,
     /// It is a copy: what is stored into it nobody else sees.
     Copy,

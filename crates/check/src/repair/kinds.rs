@@ -5,7 +5,7 @@
 
 use crate::pool::Pool;
 use arck_controller_state::classes::CLASSES_MAX;
-use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind};
+use arck_controller_state::segments::{CONTROLLER, HIDDEN, SegmentEntry, SegmentKind, TOGETHER};
 use arck_core_state::directory::{CHAIN_MAX, HASH_PAGE_MAGIC, WORD_MAGIC, next_page};
 use arck_core_state::index::HEIGHT_MAX;
 use arck_core_state::{FileKind, Inode, InodeNumber, PagePtr, Pages, SegmentNumber};
@@ -171,6 +171,9 @@ impl<'p> Kinds<'p> {
                 };
             }
             entry.flags &= kind.flags();
+            if entry.flags & TOGETHER == 0 {
+                (entry.file, entry.generation) = (0, 0);
+            }
             entry
         };
         (0..self.pool.geometry.segment_count).map(entry).collect()
