@@ -13,7 +13,7 @@ pub mod umask;
 use crate::interface::{Attributes, Errno, SetTime, Timestamp};
 use crate::mappings::Mapping;
 use arck_libfs_kit::engine::{Attempt, Confirmed, Need};
-use arck_libfs_kit::format::FileKind;
+use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{CachedInode, File, flag};
 use credentials::{Capability, Credentials};
@@ -72,6 +72,21 @@ fn of(inode: &'static CachedInode, links: u32) -> Attributes {
     }
 }
 
+/// Attributes that are to be set by message; times in nanoseconds since the epoch.
+#[derive(Clone, Copy, Default)]
+pub struct Set {
+    pub mode: Option<u32>,
+    pub accessed: Option<i64>,
+    pub modified: Option<i64>,
+}
+
+/// What an attempt to set attributes came to.
+pub enum Changed {
+    Here,
+    /// They are to be set by message: of what, its number and generation, and which.
+    ByMessage((InodeNumber, u32), Set),
+}
+
 /// An attempt, as what tells attributes and changes them, for who the process is.
 pub struct Attributing<'a> {
     pub mapping: Mapping<'a>,
@@ -94,16 +109,29 @@ impl Attributing<'_> {
     }
 
     /// chmod. EPERM.
-    pub fn set_mode(&self, inode: &'static CachedInode, mode: u32) -> Attempt<()> {
+    pub fn set_mode(&self, inode: &'static CachedInode, mode: u32) -> Attempt<Changed> {
         self.credentials.check_owner(inode)?;
-        let _locked = self.lock_whole(inode);
-        let expected = self.begin_change(inode)?;
         let mut mode = mode & 0o7777;
         if !self.credentials.may(Capability::Fsetid)
             && !self.credentials.in_group(inode.gid.load(Ordering::Relaxed))
         {
             mode &= !0o2000;
         }
+        // Who may write what is mapped together does not change under who has it mapped: its owner's change is refused.
+        if !inode.has(flag::TOGETHER)
+            && let Some(sent) = self.by_message(inode)
+        {
+            let mode = Some(mode);
+            return Ok(Changed::ByMessage(
+                sent,
+                Set {
+                    mode,
+                    ..Set::default()
+                },
+            ));
+        }
+        let _locked = self.lock_whole(inode);
+        let expected = self.begin_change(inode)?;
         self.expect_reached()?;
         let mut branch = self.branch(inode, &expected)?;
         let time = now();
@@ -113,7 +141,7 @@ impl Attributing<'_> {
         let changed = mode_set.join(line.flush()?);
         let (confirmed, durable) = self.confirm_fields(inode, &expected, &mut branch, changed)?;
         if confirmed == Confirmed::Folded {
-            return Ok(());
+            return Ok(Changed::Here);
         }
         let directory = inode.is_directory();
         if directory {
@@ -125,7 +153,15 @@ impl Attributing<'_> {
             self.state.paths_change();
         }
         inode.has_times(None, time, &durable);
-        Ok(())
+        Ok(Changed::Here)
+    }
+
+    /// Whether attributes of a file or a directory change by message, its number and generation if so: it is mediated, or
+    /// sessions have it mapped together, and this session does not own it.
+    fn by_message(&self, inode: &CachedInode) -> Option<(InodeNumber, u32)> {
+        let is_sent = (inode.has(flag::MEDIATED) || inode.has(flag::TOGETHER))
+            && inode.expected().ownership.session() != self.session.number();
+        is_sent.then(|| (inode.number(), inode.generation()))
     }
 
     /// utimensat. EPERM, EACCES.
@@ -134,9 +170,9 @@ impl Attributing<'_> {
         inode: &'static CachedInode,
         accessed: SetTime,
         modified: SetTime,
-    ) -> Attempt<()> {
+    ) -> Attempt<Changed> {
         if (accessed, modified) == (SetTime::Omit, SetTime::Omit) {
-            return Ok(());
+            return Ok(Changed::Here);
         }
         if (accessed, modified) == (SetTime::Now, SetTime::Now) {
             if self.credentials.check_owner(inode).is_err() {
@@ -145,10 +181,6 @@ impl Attributing<'_> {
         } else {
             self.credentials.check_owner(inode)?;
         }
-        let _locked = self.lock_whole(inode);
-        let expected = self.begin_change(inode)?;
-        self.expect_reached()?;
-        let mut branch = self.branch(inode, &expected)?;
         let time = now();
         let value = |set| match set {
             SetTime::Omit => None,
@@ -157,6 +189,18 @@ impl Attributing<'_> {
         };
         let accessed = value(accessed);
         let modified = value(modified);
+        if let Some(sent) = self.by_message(inode) {
+            let set = Set {
+                mode: None,
+                accessed,
+                modified,
+            };
+            return Ok(Changed::ByMessage(sent, set));
+        }
+        let _locked = self.lock_whole(inode);
+        let expected = self.begin_change(inode)?;
+        self.expect_reached()?;
+        let mut branch = self.branch(inode, &expected)?;
         let accessed_set = match accessed {
             Some(time) => Some(branch.put_accessed(time)?),
             None => None,
@@ -169,13 +213,13 @@ impl Attributing<'_> {
         let changed = line.flush()?.join_all(accessed_set);
         let (confirmed, durable) = self.confirm_fields(inode, &expected, &mut branch, changed)?;
         if confirmed == Confirmed::Folded {
-            return Ok(());
+            return Ok(Changed::Here);
         }
         if let Some(time) = accessed {
             inode.accessed.store(time as u64, Ordering::Relaxed);
         }
         inode.has_times(modified, time, &durable);
-        Ok(())
+        Ok(Changed::Here)
     }
 
     /// Whether chown would change anything; EPERM if it may not.

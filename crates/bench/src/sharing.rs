@@ -171,6 +171,7 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
             shared: median(samples.iter().map(|sample| sample.shared)),
             ratio: median(samples.iter().map(|sample| sample.ratio)),
             fairness: median(samples.iter().map(|sample| sample.fairness)),
+            found: median(samples.iter().map(|sample| sample.found)),
         };
     }
     let fxmark = match arguments.filter {
@@ -194,7 +195,7 @@ pub fn main(arguments: &SharingArguments) -> Outcome<()> {
     arguments.output.publish(&report)
 }
 
-/// One round: both sessions on the shared one, and one of them alone on its own.
+/// One round: both sessions on the shared one, as the controller finds faster and as owners, and one of them alone on its own.
 fn throughput(
     subject: Subject,
     pair: &mut [Process; 2],
@@ -221,24 +222,34 @@ fn throughput(
     };
     // Time to get ready: what begins later than it should is measured from when it begins.
     let soon = || monotonic() + 2_000_000;
-    for turn in 0..2 {
-        if (round + turn).is_multiple_of(2) {
-            private = rate(pair[0].ask(&order("private", 0, soon()))?)?;
-        } else {
-            let begin = soon();
-            for (session, process) in pair.iter_mut().enumerate() {
-                process.tell(&order("shared", session as u64, begin))?;
-            }
-            for (found, process) in shared.iter_mut().zip(pair.iter_mut()) {
-                *found = rate(process.hear()?)?;
-            }
+    let together = |pair: &mut [Process; 2], may: bool| -> Outcome<[f64; 2]> {
+        let path = subject.path("shared");
+        pair[0].ask(&Order::MayBeMediated { path, may })?;
+        let begin = soon();
+        for (session, process) in pair.iter_mut().enumerate() {
+            process.tell(&order("shared", session as u64, begin))?;
+        }
+        let mut rates = [0.0; 2];
+        for (found, process) in rates.iter_mut().zip(pair.iter_mut()) {
+            *found = rate(process.hear()?)?;
+        }
+        Ok(rates)
+    };
+    let mut owners = [0.0; 2];
+    for turn in 0..3 {
+        match (round + turn) % 3 {
+            0 => private = rate(pair[0].ask(&order("private", 0, soon()))?)?,
+            1 => owners = together(pair, false)?,
+            _ => shared = together(pair, true)?,
         }
     }
+    let found = (shared[0] + shared[1]) / (owners[0] + owners[1]);
     let both = shared[0] + shared[1];
     Ok(Throughput {
         private,
         shared: both,
         ratio: both / private,
         fairness: shared[0].min(shared[1]) / both,
+        found,
     })
 }

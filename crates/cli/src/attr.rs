@@ -29,10 +29,10 @@ every turn. What is mediated they change by messages to the controller, and
 nobody owns it: each write of up to 64 KiB is there whole, or not at all, for
 everybody, and so is each name that is made in a directory, renamed or removed.
 
-`auto` has the controller find out which is faster, of files (directories have
-owners then); `on` and `off` are for who knows. Only the file's user and root
-may say so. `arck attr` prints `mediated (found)` where the controller has found
-it.
+`auto` has the controller find out which is faster; `on` and `off` are for who
+knows. Only the file's user and root may say so. `arck attr` prints
+`mediated (found)` where the controller has found it. A file that several
+sessions map at the same time to be written goes by messages, too.
 
 Exit status: 0; 1 if something is wrong with a file, which was told.")]
 pub struct AttrArguments {
@@ -78,7 +78,50 @@ impl From<Wish> for Mediation {
     }
 }
 
-/// What is told of a file or a directory.
+/// How sessions change a file or a directory.
+#[derive(Clone, Copy)]
+struct How {
+    mediation: Mediation,
+    together: bool,
+}
+
+impl How {
+    fn ask(fs: &FileSystem, name: &[u8]) -> Result<How, Failure> {
+        Ok(How {
+            mediation: fs.mediation(At::Root, name)?,
+            together: fs.is_together(At::Root, name)?,
+        })
+    }
+
+    fn text(self, path: &Path) -> String {
+        let how = match self.mediation {
+            Mediation::On => "mediated",
+            Mediation::Found => "mediated (found)",
+            Mediation::Off => "by its owner",
+            Mediation::Auto => "by its owner (auto)",
+        };
+        let mapped = match self.together {
+            true => ", mapped together",
+            false => "",
+        };
+        format!("{}: {how}{mapped}\n", path.display())
+    }
+
+    fn told(self, path: &Path) -> Told<'_> {
+        Told {
+            path,
+            mediated: match self.mediation {
+                Mediation::On => "on",
+                Mediation::Off => "off",
+                Mediation::Auto | Mediation::Found => "auto",
+            },
+            by_messages: self.mediation.is_mediated() || self.together,
+            mapped_together: self.together,
+        }
+    }
+}
+
+/// The same as JSON.
 #[derive(Serialize)]
 struct Told<'p> {
     path: &'p Path,
@@ -86,18 +129,8 @@ struct Told<'p> {
     mediated: &'static str,
     /// Whether it is written by messages now.
     by_messages: bool,
-}
-
-impl Told<'_> {
-    fn text(&self) -> String {
-        let how = match (self.mediated, self.by_messages) {
-            ("auto", true) => "mediated (found)",
-            (_, true) => "mediated",
-            ("off", _) => "by its owner",
-            _ => "by its owner (auto)",
-        };
-        format!("{}: {how}\n", self.path.display())
-    }
+    /// Whether several sessions may have it mapped to be written.
+    mapped_together: bool,
 }
 
 /// A path in the pool, of one that may begin with where `arck run` shows it.
@@ -124,22 +157,14 @@ fn one(fs: &FileSystem, arguments: &AttrArguments, path: &Path) -> Result<String
         fs.set_mediation(At::Root, name, wish.into())?;
         return Ok(String::new());
     }
-    Ok(line(arguments, path, fs.mediation(At::Root, name)?))
+    Ok(line(arguments, path, How::ask(fs, name)?))
 }
 
-fn line(arguments: &AttrArguments, path: &Path, mediation: Mediation) -> String {
-    let told = Told {
-        path,
-        mediated: match mediation {
-            Mediation::On => "on",
-            Mediation::Off => "off",
-            Mediation::Auto | Mediation::Found => "auto",
-        },
-        by_messages: mediation.is_mediated(),
-    };
+fn line(arguments: &AttrArguments, path: &Path, how: How) -> String {
     match arguments.json {
-        true => serde_json::to_string(&told).map_or_else(|_| String::new(), |line| line + "\n"),
-        false => told.text(),
+        true => serde_json::to_string(&how.told(path))
+            .map_or_else(|_| String::new(), |line| line + "\n"),
+        false => how.text(path),
     }
 }
 
@@ -148,7 +173,7 @@ fn line(arguments: &AttrArguments, path: &Path, mediation: Mediation) -> String 
 fn all_below(
     fs: &FileSystem,
     path: &Path,
-    tell: &mut dyn FnMut(&Path, Mediation),
+    tell: &mut dyn FnMut(&Path, How),
     wrong: &mut dyn FnMut(&Path, Failure),
 ) {
     let mut left = vec![path.to_owned()];
@@ -176,9 +201,13 @@ fn all_below(
                 continue;
             }
         }
-        match fs.mediation(At::Root, name) {
-            Ok(Mediation::Auto) | Err(Failure::Errno(Errno::NOENT)) => {}
-            Ok(mediation) => tell(&path, mediation),
+        match How::ask(fs, name) {
+            Ok(How {
+                mediation: Mediation::Auto,
+                together: false,
+            })
+            | Err(Failure::Errno(Errno::NOENT)) => {}
+            Ok(how) => tell(&path, how),
             Err(failure) => wrong(&path, failure),
         }
     }

@@ -4,6 +4,6 @@
 
 pub use arck_protocol::control::{ATTACHED_MAX, MAP_WRITABLE, MEMBERS, map_entry};
 pub use arck_protocol::message::listed::Listed;
-pub use arck_protocol::message::{Named, READ_MAX, WRITE_MAX, Written};
+pub use arck_protocol::message::{Named, READ_MAX, WRITE_MAX, Written, allocation, which};
 pub use arck_protocol::socket::{Access, Call, HandedOn, PIECE_MAX};
 pub use arck_protocol::{InodeList, Request, Response};

@@ -265,6 +265,38 @@ pub enum Request {
         name: Vec<u8> as Bytes<NAME_MAX>,
         is_directory: bool,
     },
+    /// Gives an inode another name, in a mediated directory; for who could own the inode. → [`Response::Bytes`]: a [`Named`] of no
+    /// inode; EBUSY: the directory is not mediated; EEXIST, EPERM (it is a directory), EMLINK, ENOENT (it has lost all names, or the directory was
+    /// removed), EACCES, ESTALE, EINVAL, ENOSPC.
+    32 LinkName {
+        directory: InodeNumber,
+        generation: u32,
+        name: Vec<u8> as Bytes<NAME_MAX>,
+        inode: InodeNumber,
+        inode_generation: u32,
+    },
+    /// Sets those attributes of a file or a directory that `which` names, a bit each ([`which`]), where what changes it goes by message. Times are nanoseconds
+    /// since the epoch, in two's complement. → `Done`; EBUSY: its owner is to do it, also where the mode of a file is meant that
+    /// sessions have mapped together; EPERM, EACCES, ESTALE, EINVAL, ENOSPC.
+    33 SetAttributes {
+        inode: InodeNumber,
+        generation: u32,
+        which: u32,
+        mode: u32,
+        accessed: u64,
+        modified: u64,
+    },
+    /// As fallocate(2), for who may write the file, or could when he opened it, and cannot own it: `how` is one of [`allocation`]; with
+    /// `keeps_size` it ends where it did. As many pages as one message does. → [`Response::Bytes`]: the position up to which that was done, of
+    /// eight bytes; EACCES, ESTALE, EINVAL, EFBIG; ENOSPC, before anything is changed where it is certain; EBUSY if a session has it mapped for writing.
+    34 Allocate {
+        inode: InodeNumber,
+        generation: u32,
+        position: u64,
+        length: u64,
+        how: u8,
+        keeps_size: bool,
+    },
     /// Has pages of a file lie where all sessions that may write it can store to them: `count` from the one on that is
     /// `first`, as far as the file reaches. The file is then [`TOGETHER`](arck_core_state::TOGETHER), until nobody has a writable map of it.
     /// → [`Response::Bytes`]: up to which page that has been done, of eight bytes; EOPNOTSUPP: its owner is to map it by
@@ -324,6 +356,25 @@ pub enum Response {
 }
 
 const _: () = assert!(Request::MOST <= MESSAGE_MAX && Response::MOST <= MESSAGE_MAX);
+
+/// Which attributes [`Request::SetAttributes`] sets.
+pub mod which {
+    /// Permission bits.
+    pub const MODE: u32 = 1;
+    pub const ACCESSED: u32 = 2;
+    pub const MODIFIED: u32 = 4;
+    pub const ALL: u32 = MODE | ACCESSED | MODIFIED;
+}
+
+/// What [`Request::Allocate`] does in its range.
+pub mod allocation {
+    /// Holes get pages of zeroes.
+    pub const FILL: u8 = 0;
+    /// The same, and what is there becomes zero.
+    pub const ZERO: u8 = 1;
+    /// What is there becomes a hole, or zero where it is a part of a page.
+    pub const PUNCH: u8 = 2;
+}
 
 /// What a change of a name by message has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

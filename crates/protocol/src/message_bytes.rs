@@ -102,6 +102,29 @@ fn requests() -> Vec<Request> {
             name: b"removed".to_vec(),
             is_directory: true,
         },
+        Request::LinkName {
+            directory: 46,
+            generation: 47,
+            name: b"linked".to_vec(),
+            inode: 48,
+            inode_generation: 49,
+        },
+        Request::SetAttributes {
+            inode: 50,
+            generation: 51,
+            which: 7,
+            mode: 0o640,
+            accessed: 52,
+            modified: 53 << 32,
+        },
+        Request::Allocate {
+            inode: 54,
+            generation: 55,
+            position: 56 << 32,
+            length: 57,
+            how: 2,
+            keeps_size: true,
+        },
         Request::MapTogether {
             inode: 42,
             generation: 43,
@@ -269,6 +292,9 @@ fn answers() -> Vec<Answer> {
         user: 4,
         process: 5,
         violations: 6,
+        mediated: 7,
+        found: 8,
+        together: 9,
     };
     let processes = Processes {
         more: true,
@@ -411,7 +437,7 @@ fn each_message_has_the_bytes_that_it_had() {
     }
     assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
     assert_eq!(
-        PROTOCOL_VERSION, 21,
+        PROTOCOL_VERSION, 22,
         "other bytes: keep those of this version"
     );
 }

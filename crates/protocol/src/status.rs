@@ -53,6 +53,11 @@ pub struct Pool {
     pub process: u32,
     /// Deltas that were refused since the controller was started.
     pub violations: u64,
+    /// Files and directories that are mediated because somebody has said so, and because the controller has found it.
+    pub mediated: u64,
+    pub found: u64,
+    /// Files that several sessions may have writable shared maps of.
+    pub together: u64,
 }
 
 /// A process that has a session.

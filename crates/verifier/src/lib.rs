@@ -67,5 +67,5 @@ pub use fold_set::SetMember;
 pub use permission::{mode_after_write, set_id_bits};
 pub use places::Places;
 pub use rule::{Rule, Violation};
-pub use state::{Credentials, VerifiedState};
+pub use state::{Credentials, VerifiedState, may_touch};
 pub use verify::{verify, verify_with};

@@ -86,7 +86,7 @@ pub(crate) fn may_write(who: &Credentials, inode: &Inode) -> bool {
 }
 
 /// Whether the user may set an inode's times as he likes.
-pub(crate) fn may_touch(who: &Credentials, inode: &Inode) -> bool {
+pub fn may_touch(who: &Credentials, inode: &Inode) -> bool {
     who.is_root() || who.uid == inode.uid || may_write(who, inode)
 }
 

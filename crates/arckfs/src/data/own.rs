@@ -13,9 +13,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl Data<'_> {
-    /// EACCES of a file whose length the controller changes, since sessions have it mapped together.
-    pub fn expect_not_together(&self, inode: &CachedInode) -> Attempt<()> {
-        match inode.has(flag::TOGETHER) {
+    /// EACCES of a file whose length the controller changes: sessions have it mapped together, or it is mediated, where it
+    /// `may_mediate`, and this session neither owns it nor has it mapped.
+    pub fn expect_cut_here(&self, inode: &CachedInode, may_mediate: bool) -> Attempt<()> {
+        let is_mediated = may_mediate
+            && inode.has(flag::MEDIATED)
+            && !inode.has(flag::MAPPED)
+            && inode.expected().ownership.session() != self.session.number();
+        match is_mediated || inode.has(flag::TOGETHER) {
             true => Err(Errno::ACCESS.into()),
             false => Ok(()),
         }

@@ -18,6 +18,7 @@ use arck_libfs_kit::messages::{Request, Response};
 use arck_libfs_kit::views::flag;
 use rustix::fd::BorrowedFd;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// More than so many bytes are read in pieces, by the connection: that takes a few system calls, and a
 /// message for each [`READ_MAX`] bytes none.
@@ -217,7 +218,7 @@ impl Engine {
     }
 
     /// Has the controller change the length of a file; `denied` as when it
-    /// [writes](Self::write_by_message).
+    /// [writes](Self::write_by_message), but for EBUSY, which is told: a session has it mapped.
     #[cold]
     pub(crate) fn resize_by_message(
         &self,
@@ -231,9 +232,43 @@ impl Engine {
             size,
         };
         match self.session.ask(&request) {
-            Err(Errno::ACCESS | Errno::BUSY) => Err(denied),
+            Err(Errno::ACCESS) => Err(denied),
             other => other,
         }
+    }
+
+    /// The same of a range, as fallocate(2): `how` is one of [`allocation`](arck_libfs_kit::messages::allocation).
+    #[cold]
+    pub(crate) fn allocate_by_message(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        range: Range<u64>,
+        how: u8,
+        keeps_size: bool,
+    ) -> Result<(), Errno> {
+        let mut position = range.start;
+        while position < range.end {
+            let request = Request::Allocate {
+                inode,
+                generation,
+                position,
+                length: range.end - position,
+                how,
+                keeps_size,
+            };
+            let told = match self.session.request(&request) {
+                Ok(Response::Bytes(told)) => told,
+                Ok(_) => return Err(Errno::PROTO),
+                Err(Errno::BUSY) => return Err(Errno::ACCESS),
+                Err(errno) => return Err(errno),
+            };
+            let reached = told.as_slice().try_into().map_err(|_| Errno::PROTO)?;
+            match u64::from_le_bytes(reached) {
+                reached if reached > position => position = reached,
+                _ => return Err(Errno::PROTO),
+            }
+        }
+        Ok(())
     }
 
     /// A [snapshot](crate::names::listing) of the names of a directory, as the controller tells them; `denied`

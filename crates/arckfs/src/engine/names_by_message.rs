@@ -1,14 +1,15 @@
-//! Changes of names by message, in mediated directories: what an [attempt](crate::names::by_message) has found that is to be sent.
+//! Changes of names and attributes by message, of what is mediated: what an [attempt](crate::names::by_message) has found that is to be sent.
 //!
 //! # Invariants
 //! * Nothing is asked inside an operation or under a lock.
 //! * What the controller has answered is done, for everybody, and durable.
 
+use crate::attributes::Set;
 use crate::engine::Engine;
 use crate::interface::Errno;
 use crate::names::by_message::{Changed, Sent};
 use arck_libfs_kit::format::InodeNumber;
-use arck_libfs_kit::messages::{Named, Request, Response};
+use arck_libfs_kit::messages::{Named, Request, Response, which};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::views::flag;
 use std::time::Duration;
@@ -23,10 +24,10 @@ impl Engine {
     /// Does something until it is done by an attempt, or by `send` of what an attempt says is to be sent. What the controller
     /// knows better is attempted again: which directory it is, that it is mediated, and that it may be reached, which it may not be for a
     /// moment while it is moved; an attempt that finds it so itself says so.
-    pub(crate) fn here_or_by_message<T, E: From<Errno>>(
+    pub(crate) fn here_or_by_message<T, S, E: From<Errno>>(
         &self,
-        mut attempt: impl FnMut() -> Result<Changed<T>, E>,
-        mut send: impl FnMut(&Sent) -> Result<T, Errno>,
+        mut attempt: impl FnMut() -> Result<Changed<T, S>, E>,
+        mut send: impl FnMut(&S) -> Result<T, Errno>,
     ) -> Result<T, E> {
         let mut last = Errno::AGAIN;
         for turn in 0..TURNS {
@@ -80,6 +81,50 @@ impl Engine {
         )?;
         self.has_lost_its_name(sent.victim);
         Ok(())
+    }
+
+    /// The same of another name for what an attempt has found.
+    pub(crate) fn link_by_message(&self, sent: &Sent) -> Result<(), Errno> {
+        let (inode, inode_generation) = sent.victim.ok_or(Errno::INVAL)?;
+        self.send(
+            sent,
+            &Request::LinkName {
+                directory: sent.directory.0,
+                generation: sent.directory.1,
+                name: sent.name.clone(),
+                inode,
+                inode_generation,
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Has the controller set attributes of a file or a directory. EBUSY, and it is known from then on: its owner sets them.
+    pub(crate) fn set_by_message(
+        &self,
+        (inode, generation): (InodeNumber, u32),
+        set: Set,
+    ) -> Result<(), Errno> {
+        let has = |is_set, bit| if is_set { bit } else { 0 };
+        let request = Request::SetAttributes {
+            inode,
+            generation,
+            which: has(set.mode.is_some(), which::MODE)
+                | has(set.accessed.is_some(), which::ACCESSED)
+                | has(set.modified.is_some(), which::MODIFIED),
+            mode: set.mode.unwrap_or(0),
+            accessed: set.accessed.unwrap_or(0).cast_unsigned(),
+            modified: set.modified.unwrap_or(0).cast_unsigned(),
+        };
+        let done = self.session.ask(&request);
+        if done == Err(Errno::BUSY)
+            && let Some(known) = self.kit().known(inode)
+            && known.generation() == generation
+        {
+            known.set(flag::MEDIATED, false);
+            known.set(flag::TOGETHER, false);
+        }
+        done
     }
 
     /// What this session had of an inode that has lost a name by message is over, if that was the last: its pages are free from now

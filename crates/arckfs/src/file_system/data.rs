@@ -568,15 +568,22 @@ impl FileSystem {
     /// The same of a file that is listed as open, whatever has become of the right to it and of the path by
     /// which it was reached.
     pub(super) fn resize_open(&self, file: (u32, u32), size: u64) -> Result<(), Errno> {
-        let cut = self.engine.run_local(|context| {
-            let inode = context.view(file.0, file.1)?;
-            context.expect_not_together(inode)?;
-            context.resize(File::of(inode)?, size)
-        });
-        match cut {
-            Err(denied @ Errno::ACCESS) => self.resize_by_message(file, size, denied)?,
-            cut => self.replace_tail(file, cut?),
+        let cut = |may_mediate| {
+            self.engine.run_local(|context| {
+                let inode = context.view(file.0, file.1)?;
+                context.expect_cut_here(inode, may_mediate)?;
+                context.resize(File::of(inode)?, size)
+            })
+        };
+        let mut done = cut(true);
+        if let Err(denied @ Errno::ACCESS) = done {
+            match self.cut_by_message(file, size, denied) {
+                // A session has it mapped: it is cut by its owner.
+                Err(Errno::BUSY) => done = cut(false),
+                sent => done = sent.map(|()| None),
+            }
         }
+        self.replace_tail(file, done?);
         if crate::mappings::any() {
             self.refresh_maps(file.0, file.1);
         }
@@ -604,9 +611,19 @@ impl FileSystem {
         size: u64,
         denied: Errno,
     ) -> Result<(), Errno> {
+        match self.cut_by_message(file, size, denied) {
+            Err(Errno::BUSY) => Err(denied),
+            cut => cut,
+        }
+    }
+
+    /// The same; EBUSY: a session has the file mapped, and does not share it.
+    fn cut_by_message(&self, file: (u32, u32), size: u64, denied: Errno) -> Result<(), Errno> {
         if size_limit::forbids(size) && size > self.size_seen(file)? {
             return Err(Errno::FBIG);
         }
+        // Nor does it come between two steps of another thread's longer write.
+        let _exclusive = self.engine.kit().take_exclusive(file.0, file.1)?;
         self.engine.resize_by_message(file, size, denied)
     }
 
@@ -628,35 +645,35 @@ impl FileSystem {
 
     pub fn truncate(&self, at: At, path: &[u8], size: u64) -> Result<(), Failure> {
         let reached = Cell::new(None);
-        let cut = self.on_path(at, path, 0, |context, inode| {
-            let identity = (inode.number(), inode.generation());
-            match inode.kind() {
-                Some(FileKind::File) => {}
-                Some(FileKind::Directory) => return Err(Errno::ISDIR.into()),
-                _ => return Err(Errno::INVAL.into()),
-            }
-            context.credentials.check(inode, 2)?;
-            reached.set(Some(identity));
-            if inode.size.load(Ordering::Acquire) == size {
-                // Unlike ftruncate, this leaves the times alone.
-                return Ok((identity, None));
-            }
-            context.expect_not_together(inode)?;
-            let cut = context.resize(File::of(inode)?, size)?;
-            Ok((identity, cut))
-        });
-        let (number, generation) = match (cut, reached.get()) {
-            // It may be written and not read.
-            (Err(Failure::Errno(denied @ Errno::ACCESS)), Some(file)) => {
-                self.resize_by_message(file, size, denied)?;
-                file
-            }
-            (cut, _) => {
-                let (file, left) = cut?;
-                self.replace_tail(file, left);
-                file
-            }
+        let cut = |may_mediate| {
+            self.on_path(at, path, 0, |context, inode| {
+                let identity = (inode.number(), inode.generation());
+                match inode.kind() {
+                    Some(FileKind::File) => {}
+                    Some(FileKind::Directory) => return Err(Errno::ISDIR.into()),
+                    _ => return Err(Errno::INVAL.into()),
+                }
+                context.credentials.check(inode, 2)?;
+                reached.set(Some(identity));
+                if inode.size.load(Ordering::Acquire) == size {
+                    // Unlike ftruncate, this leaves the times alone.
+                    return Ok((identity, None));
+                }
+                context.expect_cut_here(inode, may_mediate)?;
+                let cut = context.resize(File::of(inode)?, size)?;
+                Ok((identity, cut))
+            })
         };
+        let mut done = cut(true);
+        if let (Err(Failure::Errno(denied @ Errno::ACCESS)), Some(file)) = (&done, reached.get()) {
+            // It may be written and not read, or is mediated.
+            match self.cut_by_message(file, size, *denied) {
+                Err(Errno::BUSY) => done = cut(false),
+                sent => done = sent.map(|()| (file, None)).map_err(Failure::from),
+            }
+        }
+        let ((number, generation), left) = done?;
+        self.replace_tail((number, generation), left);
         if crate::mappings::any() {
             self.refresh_maps(number, generation);
         }

@@ -203,25 +203,29 @@ impl FileSystem {
         };
         let to_start = self.start(to_at)?;
         let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
-        self.engine.run(|context| {
-            let target = if empty {
-                context.view(from_start.directory.0, from_start.directory.1)?
-            } else {
-                context.resolve(from_start, from, follow)?
-            };
-            if to.is_empty() && !to_at.names_itself() {
-                return Err(Errno::NOENT.into());
-            }
-            context.walk(to_start, trim_end(to), false, |place| {
-                let Last::Name(name) = place.last else {
-                    return Err(Errno::EXIST.into());
+        let attempt = || {
+            self.engine.run(|context| {
+                let target = if empty {
+                    context.view(from_start.directory.0, from_start.directory.1)?
+                } else {
+                    context.resolve(from_start, from, follow)?
                 };
-                if to.ends_with(b"/") {
-                    return Err(context.only_a_directory(place.directory, name));
+                if to.is_empty() && !to_at.names_itself() {
+                    return Err(Errno::NOENT.into());
                 }
-                context.add_link(target, place.directory, name)
+                context.walk(to_start, trim_end(to), false, |place| {
+                    let Last::Name(name) = place.last else {
+                        return Err(Errno::EXIST.into());
+                    };
+                    if to.ends_with(b"/") {
+                        return Err(context.only_a_directory(place.directory, name));
+                    }
+                    context.add_link(target, place.directory, name)
+                })
             })
-        })
+        };
+        let send = |sent: &Sent| self.engine.link_by_message(sent);
+        self.engine.here_or_by_message(attempt, send)
     }
 
     pub fn symlink(&self, target: &[u8], at: At, path: &[u8]) -> Result<(), Failure> {

@@ -5,6 +5,7 @@ use crate::data::size_limit;
 use crate::data::space::Reserve;
 use arck_libfs_kit::format::FILE_SIZE_MAX;
 use arck_libfs_kit::format::PAGE_SIZE;
+use arck_libfs_kit::messages::allocation;
 use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use std::ops::Range;
@@ -52,6 +53,7 @@ impl FileSystem {
             .filter(|&end| end <= FILE_SIZE_MAX)
             .ok_or(Errno::FBIG)?;
         let file = self.engine.description(handle)?.identity()?;
+        let range = offset..end;
         let done = match kind {
             _ if self.fill_together(file, offset..end, kind != Kind::Allocate, keep_size)? => {
                 Ok(())
@@ -59,7 +61,39 @@ impl FileSystem {
             Kind::Punch => self.punch(handle, offset, end),
             _ => self.fill(handle, offset, end, kind == Kind::Zero, keep_size),
         };
+        let done = match done {
+            // The right to it went since it was opened.
+            Err(Errno::ACCESS) => self.allocate_by_message(file, kind, range, keep_size),
+            done => done,
+        };
         self.refresh_maps_of(handle)?;
+        done
+    }
+
+    /// The same by message.
+    #[cold]
+    fn allocate_by_message(
+        &self,
+        file: (u32, u32),
+        kind: Kind,
+        range: Range<u64>,
+        keep_size: bool,
+    ) -> Result<(), Errno> {
+        let how = match kind {
+            Kind::Allocate => allocation::FILL,
+            Kind::Zero => allocation::ZERO,
+            Kind::Punch => allocation::PUNCH,
+        };
+        let size = self.size_seen(file)?;
+        if size_limit::forbids(range.end) && range.end > size {
+            return Err(Errno::FBIG);
+        }
+        let grows = range.end > size && !keep_size;
+        let done = self.engine.allocate_by_message(file, range, how, keep_size);
+        if done == Err(Errno::NOSPC) && grows {
+            // As before, but for what somebody else has written behind it meanwhile.
+            let _ = self.resize_by_message(file, size, Errno::ACCESS);
+        }
         done
     }
 

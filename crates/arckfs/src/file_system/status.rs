@@ -1,6 +1,8 @@
 //! Attributes of inodes and of the pool.
 
 use super::*;
+use crate::attributes::Changed;
+use crate::names::by_message;
 use arck_libfs_kit::engine::Need;
 use arck_libfs_kit::format::Mediation;
 use arck_libfs_kit::messages::Request;
@@ -26,12 +28,24 @@ impl FileSystem {
         Ok(attributes)
     }
 
-    /// Whether sessions write a file by messages, or by turns as its owner. EINVAL for what is no file.
+    /// Whether sessions change a file or a directory by messages, or by turns as its owner. EINVAL for what is neither.
     pub fn mediation(&self, at: At, path: &[u8]) -> Result<Mediation, Failure> {
+        Ok(self.how_shared(at, path)?.0)
+    }
+
+    /// Whether several sessions may have writable shared maps of a file, whose pages none of them owns then. EINVAL for what is neither
+    /// a file nor a directory.
+    pub fn is_together(&self, at: At, path: &[u8]) -> Result<bool, Failure> {
+        Ok(self.how_shared(at, path)?.1)
+    }
+
+    fn how_shared(&self, at: At, path: &[u8]) -> Result<(Mediation, bool), Failure> {
         self.on_path(at, path, 0, |context, inode| match inode.kind() {
             Some(FileKind::File | FileKind::Directory) => {
                 let verified = context.verified(inode.number())?;
-                Ok(verified.map_or(Mediation::Auto, |(_, inode)| inode.mediation()))
+                Ok(verified.map_or((Mediation::Auto, false), |(_, inode)| {
+                    (inode.mediation(), inode.is_together())
+                }))
             }
             _ => Err(Errno::INVAL.into()),
         })
@@ -73,17 +87,35 @@ impl FileSystem {
         mode: u32,
         flags: AtFlags,
     ) -> Result<(), Failure> {
-        self.on_path(at, path, flags, |context, inode| {
-            if inode.kind() == Some(FileKind::Link) {
-                return Err(Errno::OPNOTSUPP.into());
-            }
-            context.set_mode(inode, mode)
-        })
+        let attempt = || {
+            self.on_path(at, path, flags, |context, inode| {
+                if inode.kind() == Some(FileKind::Link) {
+                    return Err(Errno::OPNOTSUPP.into());
+                }
+                context.set_mode(inode, mode)
+            })
+        };
+        self.set(attempt)
     }
 
     pub fn change_mode_handle(&self, handle: Handle, mode: u32) -> Result<(), Errno> {
         self.not_path_only(handle)?;
-        self.on_handle(handle, |context, inode| context.set_mode(inode, mode))
+        self.set(|| self.on_handle(handle, |context, inode| context.set_mode(inode, mode)))
+    }
+
+    /// Sets attributes, by an attempt or by message.
+    fn set<E: From<Errno>>(
+        &self,
+        mut attempt: impl FnMut() -> Result<Changed, E>,
+    ) -> Result<(), E> {
+        let attempt = || {
+            Ok(match attempt()? {
+                Changed::Here => by_message::Changed::Here(()),
+                Changed::ByMessage(inode, set) => by_message::Changed::ByMessage((inode, set)),
+            })
+        };
+        let send = |&(inode, set): &_| self.engine.set_by_message(inode, set);
+        self.engine.here_or_by_message(attempt, send)
     }
 
     /// `u32::MAX` leaves an id as it is.
@@ -143,9 +175,12 @@ impl FileSystem {
             // Nothing is looked at, as on Linux.
             return Ok(());
         }
-        self.on_path(at, path, flags, |context, inode| {
-            context.set_times(inode, accessed, modified)
-        })
+        let attempt = || {
+            self.on_path(at, path, flags, |context, inode| {
+                context.set_times(inode, accessed, modified)
+            })
+        };
+        self.set(attempt)
     }
 
     pub fn set_times_handle(
@@ -159,9 +194,12 @@ impl FileSystem {
             return Ok(());
         }
         self.not_path_only(handle)?;
-        self.on_handle(handle, |context, inode| {
-            context.set_times(inode, accessed, modified)
-        })
+        let attempt = || {
+            self.on_handle(handle, |context, inode| {
+                context.set_times(inode, accessed, modified)
+            })
+        };
+        self.set(attempt)
     }
 
     /// What the session has changed is folded before: only then the controller can tell what is free

@@ -15,18 +15,18 @@ pub struct Sent {
     /// Number and generation.
     pub directory: (InodeNumber, u32),
     pub name: Vec<u8>,
-    /// What loses the name: number and generation.
+    /// What loses the name, or gets it: number and generation.
     pub victim: Option<(InodeNumber, u32)>,
 }
 
-/// What an attempt to change a name came to.
-pub enum Changed<T> {
+/// What an attempt to change a name, or something else, came to.
+pub enum Changed<T, S = Sent> {
     Here(T),
-    ByMessage(Sent),
+    ByMessage(S),
 }
 
-impl<T> Changed<T> {
-    pub fn map<U>(self, what: impl FnOnce(T) -> U) -> Changed<U> {
+impl<T, S> Changed<T, S> {
+    pub fn map<U>(self, what: impl FnOnce(T) -> U) -> Changed<U, S> {
         match self {
             Changed::Here(done) => Changed::Here(what(done)),
             Changed::ByMessage(sent) => Changed::ByMessage(sent),

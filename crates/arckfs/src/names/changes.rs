@@ -8,7 +8,7 @@
 //!   [`locks`](arck_libfs_kit::views::locks).
 
 use super::Context;
-use super::by_message::Changed;
+use super::by_message::{Changed, Sent};
 use crate::attributes::credentials::Capability;
 use crate::interface::Errno;
 use arck_libfs_kit::engine::{Attempt, Expected, Need, Stop};
@@ -203,12 +203,17 @@ impl Context<'_> {
         target: &'static CachedInode,
         directory: Directory,
         name: &[u8],
-    ) -> Attempt<()> {
+    ) -> Attempt<Changed<()>> {
         if target.is_directory() {
             if self.kit.lookup(directory, name)?.dentry.is_some() {
                 return Err(Errno::EXIST.into());
             }
             return Err(Errno::PERM.into());
+        }
+        if !target.has(flag::LINKABLE)
+            && let Some(sent) = self.link_by_message(target, directory, name)?
+        {
+            return Ok(Changed::ByMessage(sent));
         }
         let hash = self.hash(name);
         let name_lock = self.want(directory, hash);
@@ -244,7 +249,30 @@ impl Context<'_> {
             bytes: name,
             found,
         };
-        self.kit.link(&name, target, target_expected)
+        self.kit.link(&name, target, target_expected)?;
+        Ok(Changed::Here(()))
+    }
+
+    /// The same in a mediated directory: what is to be sent.
+    fn link_by_message(
+        &self,
+        target: &CachedInode,
+        directory: Directory,
+        name: &[u8],
+    ) -> Attempt<Option<Sent>> {
+        let Some(mut sent) = self.by_message(directory, name) else {
+            return Ok(None);
+        };
+        if self.kit.lookup(directory, name)?.dentry.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.may_change_names(directory)?;
+        if target.has(flag::UNCOMMITTED) {
+            // The controller is to know what gets the name.
+            return Err(Need::Commit([target.holder.load(Ordering::Relaxed), 0]).into());
+        }
+        sent.victim = Some((target.number(), target.generation()));
+        Ok(Some(sent))
     }
 
     /// Whether the directory `number` is `directory` or holds it, at whatever depth.

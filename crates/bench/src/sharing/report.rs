@@ -55,6 +55,8 @@ pub struct Throughput {
     pub ratio: f64,
     /// Part of the session that did less, at most 0.5.
     pub fairness: f64,
+    /// Shared, beside the same where nothing is mediated by itself, inside each round.
+    pub found: f64,
 }
 
 /// Hand-overs: medians, in microseconds and as counts.
@@ -126,15 +128,15 @@ impl output::Report for Report {
             "\nOperations a second, medians of {} rounds. Private: one session alone, on a file or \
              in a directory of its own, as large (of 1,000,000 names: in the same).\n\n\
              | operation | private | shared, both sessions together | shared / private | part of \
-             the one that did less |\n| --- | ---: | ---: | ---: | ---: |",
+             the one that did less | shared / the same by owners |\n| --- | ---: | ---: | ---: | ---: | ---: |",
             self.rounds
         )?;
         for row in &self.rows {
             let found = &row.throughput;
             writeln!(
                 text,
-                "| {} | {:.0} | {:.0} | {:.2} | {:.2} |",
-                row.what, found.private, found.shared, found.ratio, found.fairness
+                "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} |",
+                row.what, found.private, found.shared, found.ratio, found.fairness, found.found
             )?;
         }
         writeln!(

@@ -80,6 +80,9 @@ impl Told {
         object["user"] = json!(pool.user);
         object["controller"] = json!(pool.process);
         object["violations"] = json!(pool.violations);
+        object["mediated"] = json!(pool.mediated);
+        object["mediated_found"] = json!(pool.found);
+        object["mapped_together"] = json!(pool.together);
         object["processes"] = json!(processes);
         object
     }
@@ -141,6 +144,15 @@ impl Told {
                 },
             );
         }
+        if let Some(line) = told.pool.and_then(|pool| mediated(&pool)) {
+            row(
+                "mediated",
+                format!(
+                    "{line}; arck attr --pool {} --below / tells which",
+                    shown(path)
+                ),
+            );
+        }
         row(
             "closing",
             match status.closings {
@@ -174,6 +186,27 @@ impl Told {
         }
         text
     }
+}
+
+/// What no session owns for what it changes of it; `None`: nothing.
+fn mediated(pool: &Pool) -> Option<String> {
+    let all = pool.mediated.saturating_add(pool.found);
+    let counted = [
+        (
+            all,
+            format!(
+                "{all} files and directories, of which {} were found",
+                pool.found
+            ),
+        ),
+        (
+            pool.together,
+            format!("{} files mapped together", pool.together),
+        ),
+    ];
+    let told = counted.into_iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> = told.map(|(_, text)| text).collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// What outlives the machine.

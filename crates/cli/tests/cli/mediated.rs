@@ -24,22 +24,22 @@ fn what_is_said_is_told_and_stays() {
         (
             None,
             "file: by its owner (auto)\n",
-            r#"{"path":"file","mediated":"auto","by_messages":false}"#,
+            r#"{"path":"file","mediated":"auto","by_messages":false,"mapped_together":false}"#,
         ),
         (
             Some("on"),
             "file: mediated\n",
-            r#"{"path":"file","mediated":"on","by_messages":true}"#,
+            r#"{"path":"file","mediated":"on","by_messages":true,"mapped_together":false}"#,
         ),
         (
             Some("off"),
             "file: by its owner\n",
-            r#"{"path":"file","mediated":"off","by_messages":false}"#,
+            r#"{"path":"file","mediated":"off","by_messages":false,"mapped_together":false}"#,
         ),
         (
             Some("auto"),
             "file: by its owner (auto)\n",
-            r#"{"path":"file","mediated":"auto","by_messages":false}"#,
+            r#"{"path":"file","mediated":"auto","by_messages":false,"mapped_together":false}"#,
         ),
     ] {
         if let Some(said) = said {
@@ -63,7 +63,7 @@ fn what_is_said_is_told_and_stays() {
     );
     assert_eq!(
         succeeded(&attr(&pool, &["--below", "--json", "/arck/one", "pipe"])),
-        "{\"path\":\"/arck/one/two/three\",\"mediated\":\"off\",\"by_messages\":false}\n"
+        "{\"path\":\"/arck/one/two/three\",\"mediated\":\"off\",\"by_messages\":false,\"mapped_together\":false}\n"
     );
     refused(
         &attr(&pool, &["--below", "nothing"]),

@@ -108,3 +108,67 @@ fn lmdb_is_two_users() {
         crate::support::honest_end(&users.place.pool());
     }
 }
+
+/// Which files and directories no session owns for what it changes of them is told, of each and of all.
+#[test]
+fn what_nobody_owns_is_told() {
+    let mut users = Users::new();
+    users.serve(&["--shared"]);
+    let how = GROUPS[0];
+    says(
+        &users,
+        ANN,
+        how,
+        "umask 0; echo text >/arck/mapped; echo text >/arck/said; mkdir /arck/d",
+    );
+    let status = |arguments: &[&str]| {
+        let mut command = users.of(BOB, &["status"]);
+        succeeded(
+            &command
+                .arg(users.place.pool())
+                .args(arguments)
+                .output()
+                .unwrap(),
+        )
+    };
+    let counts = || {
+        let told: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+        ["mediated", "mediated_found", "mapped_together"].map(|name| told[name].as_u64().unwrap())
+    };
+    let attr = |who, arguments: &[&str]| {
+        let mut command = users.of(who, &["attr"]);
+        succeeded(&command.args(arguments).output().unwrap())
+    };
+    assert_eq!(counts(), [0, 0, 0]);
+    assert!(!status(&[]).contains("mediated"), "{}", status(&[]));
+    attr(ANN, &["--mediated", "on", "said", "d"]);
+    assert_eq!(counts(), [2, 0, 0]);
+    let map = "import mmap, os\n\
+               file = os.open('/arck/mapped', os.O_RDWR)\n\
+               memory = mmap.mmap(file, 0)\n\
+               print('mapped', flush=True)\n\
+               input()\n";
+    let mut mapping = Running::start_told(run(&users, ANN, how, &["/usr/bin/python3", "-c", map]));
+    assert_eq!(mapping.line(), "mapped");
+    assert_eq!(counts(), [2, 0, 1]);
+    assert_eq!(
+        attr(BOB, &["mapped"]),
+        "mapped: by its owner (auto), mapped together\n"
+    );
+    assert_eq!(
+        attr(BOB, &["--json", "mapped"]),
+        "{\"path\":\"mapped\",\"mediated\":\"auto\",\"by_messages\":true,\"mapped_together\":true}\n"
+    );
+    assert_eq!(
+        attr(BOB, &["--below", "/"]),
+        "/d: mediated\n/mapped: by its owner (auto), mapped together\n/said: mediated\n"
+    );
+    let row = "mediated      2 files and directories, of which 0 were found, 1 files mapped together; arck attr --pool ";
+    assert!(status(&[]).contains(row), "{}", status(&[]));
+    says(&users, ANN, how, "rmdir /arck/d");
+    mapping.tell("end");
+    assert_eq!(succeeded(&mapping.finished(SOON)), "");
+    assert_eq!(counts()[0], 1);
+    users.end();
+    crate::support::honest_end(&users.place.pool());
+}

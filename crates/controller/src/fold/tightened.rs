@@ -3,8 +3,19 @@
 use crate::fold::Folding;
 use crate::fold::touched::Touched;
 use crate::state::classes::{Class, Condition, Wish};
-use arck_core_state::FileKind;
+use arck_core_state::{FileKind, Inode};
 use arck_verifier::{ChangedName, Changes};
+
+/// The mode of an inode changes.
+pub(crate) fn of_mode(old: &Inode, new: &Inode) -> Touched {
+    let class = |inode| Class::world().and(Condition::of(inode, Wish::Search));
+    let wider = match (class(old), class(new)) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(old), Some(new)) => old.implies(&new),
+    };
+    Touched::attributes(old.number, Some(*old), !wider)
+}
 
 impl Folding<'_> {
     /// What a fold is about to change that may tighten a class.
@@ -18,13 +29,7 @@ impl Folding<'_> {
             if let (Some(mode), Some(old)) = (inode.mode, self.sessions.state.shadow(inode.inode)) {
                 let mut new = *old;
                 new.mode = new.mode & !0o7777 | mode & 0o7777;
-                let class = |inode| Class::world().and(Condition::of(inode, Wish::Search));
-                let wider = match (class(old), class(&new)) {
-                    (None, _) => true,
-                    (Some(_), None) => false,
-                    (Some(old), Some(new)) => old.implies(&new),
-                };
-                touched.push(Touched::attributes(inode.inode, Some(*old), !wider));
+                touched.push(of_mode(old, &new));
             }
             for ChangedName { dentry, .. } in &inode.names_removed {
                 // One that had no other name is an orphan now, or has got a name with the same fold.

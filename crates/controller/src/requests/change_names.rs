@@ -6,7 +6,7 @@
 //! * Everything is checked inside the change that does it, against what has been folded; what the directory's owner has
 //!   changed of it is folded before, when his lease is over, and he has it no longer then.
 //! * What is made is what a fold lets the user make: of his own, of a group that is his or the directory's.
-//! * Errors are those of open(2), mkdir(2), unlink(2) and rmdir(2).
+//! * Errors are those of open(2), mkdir(2), link(2), unlink(2) and rmdir(2).
 
 use crate::core::Core;
 use crate::fold::folding::{After, Failure};
@@ -51,10 +51,12 @@ pub enum Wish {
     },
     /// Of a directory, or of anything else.
     Remove { directory: bool },
+    /// Of what is there already: number and generation.
+    Link { inode: (InodeNumber, u32) },
 }
 
 fn check_name(name: &[u8], wish: Wish) -> Result<(), Errno> {
-    let is_made = matches!(wish, Wish::Make { .. });
+    let is_made = !matches!(wish, Wish::Remove { .. });
     match name {
         b"" => Err(Errno::NOENT),
         b"." | b".." if is_made => Err(Errno::EXIST),
@@ -66,7 +68,8 @@ fn check_name(name: &[u8], wish: Wish) -> Result<(), Errno> {
 }
 
 impl Core {
-    /// See [`arck_protocol::Request::MakeName`] and [`arck_protocol::Request::RemoveName`].
+    /// See [`arck_protocol::Request::MakeName`], [`arck_protocol::Request::RemoveName`] and
+    /// [`arck_protocol::Request::LinkName`].
     pub fn change_name(
         &mut self,
         session: SessionNumber,
@@ -115,10 +118,7 @@ impl Core {
         }
         // Its owner may have changed that.
         let inode = self.expect_mediated(&who, directory, name, wish)?;
-        let mediation = match inode.mediation() {
-            Mediation::Found if !self.takes_turns(directory, session, was_owned) => Mediation::Auto,
-            as_it_is => as_it_is,
-        };
+        let mediation = self.stays_mediated(&inode, directory, session, was_owned);
         // A name, and what a directory grows by for it; before the change, since this folds.
         if !self.owners().make_spare(PAGES_PER_DELTA_PAGE) {
             return Err(Errno::NOSPC.into());
@@ -126,7 +126,7 @@ impl Core {
         // Of another one, that was done and is not answered yet, no controller would know any more.
         let keeps_other = self.sessions.has_unanswered(session);
         let mut made = None;
-        let mut left = None;
+        let mut touched = None;
         let changed = self.folding().change_one_of_many(|change, dying| {
             let place = Place {
                 change,
@@ -137,7 +137,13 @@ impl Core {
             };
             match wish {
                 Wish::Make { kind, mode, owner } => made = Some(place.make(kind, mode, owner)?),
-                Wish::Remove { directory } => left = place.remove(directory, dying)?,
+                Wish::Remove { directory } => {
+                    touched = place.remove(directory, dying)?.map(Touched::unlinked);
+                }
+                Wish::Link { inode } => {
+                    let dentry = place.link(inode, dying)?;
+                    touched = Some(Touched::moved(dentry, number, name));
+                }
             }
             if !keeps_other {
                 change.completes_request();
@@ -145,8 +151,7 @@ impl Core {
             Ok(())
         });
         changed?;
-        self.access()
-            .tighten(left.map(Touched::unlinked).into_iter().collect());
+        self.access().tighten(touched.into_iter().collect());
         if mediation == Mediation::Found {
             self.sessions.mediating.served(directory, Instant::now());
         }
@@ -169,8 +174,16 @@ impl Core {
     ) -> Result<Inode, Errno> {
         self.sessions.state.header_of(number, generation)?;
         let inode = self.may_change_names(who, number)?;
-        if let Wish::Remove { .. } = wish {
-            self.may_remove(who, number, name)?;
+        match wish {
+            Wish::Make { .. } => {}
+            Wish::Remove { .. } => self.may_remove(who, number, name)?,
+            Wish::Link {
+                inode: (linked, generation),
+            } => {
+                self.sessions.state.header_of(linked, generation)?;
+                // As who adds a name by himself has to own it for that.
+                self.sessions.check_own(who.session, linked)?;
+            }
         }
         match inode.mediation().is_mediated() {
             true => Ok(inode),
@@ -235,6 +248,20 @@ impl Core {
         let mediating = &mut self.sessions.mediating;
         let began = mediating.began();
         mediating.writes(what, session, was_owned, began)
+    }
+
+    /// How what a session changes by message is shared from then on.
+    pub(super) fn stays_mediated(
+        &mut self,
+        inode: &Inode,
+        what: (InodeNumber, u32),
+        session: SessionNumber,
+        was_owned: bool,
+    ) -> Mediation {
+        match inode.mediation() {
+            Mediation::Found if !self.takes_turns(what, session, was_owned) => Mediation::Auto,
+            as_it_is => as_it_is,
+        }
     }
 
     /// A directory that is removed is empty, or not, by what its owner last did: whatever is to be removed, if it is one.
@@ -354,6 +381,39 @@ impl Place<'_, '_, '_> {
         parent.links += u32::from(is_directory);
         self.store(parent);
         Ok((number, generation))
+    }
+
+    /// Gives what has another name now.
+    fn link(
+        mut self,
+        (number, generation): (InodeNumber, u32),
+        dying: &mut Vec<InodeNumber>,
+    ) -> Result<Dentry, Errno> {
+        let mut parent = self.parent()?;
+        if directory::find(self.change, &parent, self.name)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let mut inode = self.change.inode(number).ok_or(Errno::STALE)?;
+        let kind = inode.kind().ok_or(Errno::IO)?;
+        match kind {
+            FileKind::Directory => return Err(Errno::PERM),
+            _ if inode.links == 0 => return Err(Errno::NOENT),
+            _ if inode.links >= LINKS_MAX => return Err(Errno::MLINK),
+            _ => {}
+        }
+        inode.changed = now();
+        self.change.set_inode(inode);
+        apply::change_links(self.change, number, 1, dying)?;
+        let dentry = Dentry {
+            inode: number,
+            generation,
+            kind,
+        };
+        directory::add(self.change, &mut parent, self.name, dentry)?;
+        self.change
+            .note_name((self.directory, self.name), None, Some(dentry));
+        self.store(parent);
+        Ok(dentry)
     }
 
     /// Gives what has other names.

@@ -10,6 +10,7 @@ use crate::fold::reply::Reply;
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
 use crate::requests::change_names::Wish;
+use crate::requests::set_attributes::Set;
 use crate::sessions::arena::Grown;
 use crate::sessions::fold_copies::FoldCopy;
 use arck_core_state::geometry::SessionNumber;
@@ -138,6 +139,40 @@ impl Core {
                     directory: *is_directory,
                 };
                 self.change_name(session, (*directory, *generation), name, wish)
+            }
+            Request::LinkName {
+                directory,
+                generation,
+                name,
+                inode,
+                inode_generation,
+            } => {
+                let wish = Wish::Link {
+                    inode: (*inode, *inode_generation),
+                };
+                self.change_name(session, (*directory, *generation), name, wish)
+            }
+            Request::SetAttributes {
+                inode,
+                generation,
+                which,
+                mode,
+                accessed,
+                modified,
+            } => {
+                let set = Set::of(*which, *mode, *accessed, *modified);
+                self.set_attributes(session, (*inode, *generation), set)
+            }
+            Request::Allocate {
+                inode,
+                generation,
+                position,
+                length,
+                how,
+                keeps_size,
+            } => {
+                let range = (*position, *length);
+                self.allocate(session, (*inode, *generation), range, *how, *keeps_size)
             }
             Request::Resize {
                 inode,

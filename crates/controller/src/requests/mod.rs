@@ -3,6 +3,7 @@
 //! # Invariant
 //! * A request is a private copy when it comes here; every number in it is checked before use.
 
+pub mod allocate;
 pub mod by_message;
 pub mod change_names;
 pub mod dispatch;
@@ -16,6 +17,7 @@ pub mod map_together;
 pub mod meeting;
 pub mod move_names;
 pub mod opening;
+pub mod set_attributes;
 pub mod watching;
 pub mod write_by_message;
 pub mod write_together;

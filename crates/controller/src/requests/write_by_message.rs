@@ -19,7 +19,9 @@ use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
 use crate::state::marks::unmark;
 use arck_core_state::geometry::{FILE_SIZE_MAX, SessionNumber};
-use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, PAGE_BYTES, PAGE_SIZE};
+use arck_core_state::{
+    FileKind, IndexRoot, Inode, InodeNumber, Mediation, PAGE_BYTES, PAGE_SIZE, PagePtr,
+};
 use arck_protocol::Response;
 use arck_protocol::control::ATTACHED_MAX;
 use arck_protocol::message::Written;
@@ -74,10 +76,7 @@ impl Core {
         bytes: &[u8],
     ) -> Result<Written, Errno> {
         let (inode, was_owned) = self.expect_file(session, file, true)?;
-        let mediation = match inode.mediation() {
-            Mediation::Found if !self.takes_turns(file, session, was_owned) => Mediation::Auto,
-            as_it_is => as_it_is,
-        };
+        let mediation = self.stays_mediated(&inode, file, session, was_owned);
         let mut end = 0;
         // Of another one, that was done and is not answered yet, no controller would know any more.
         let keeps_other = self.sessions.has_unanswered(session);
@@ -205,13 +204,16 @@ impl Core {
             Err(errno) => Err(errno),
         };
         let cut = is_together.and_then(|is_together| {
-            match is_together {
-                true => self.expect_together(session, file)?,
-                false => drop(self.expect_file(session, file, false)?),
+            if is_together {
+                self.expect_together(session, file)?;
+                return self.change_file(session, file, false, |change, who| {
+                    write_together::cut(change, file, who, size)
+                });
             }
-            self.change_file(session, file, false, |change, who| match is_together {
-                true => write_together::cut(change, file, who, size),
-                false => cut(change, file.0, who, size),
+            let (inode, was_owned) = self.expect_file(session, file, true)?;
+            let mediation = self.stays_mediated(&inode, file, session, was_owned);
+            self.change_file(session, file, false, |change, who| {
+                cut(change, file.0, who, size, mediation)
             })
         });
         if cut.is_ok() {
@@ -222,7 +224,7 @@ impl Core {
 
     /// That a session may write a file, and that nobody has it mapped; whether somebody had to give it up for that, where
     /// it `takes` mediated files.
-    fn expect_file(
+    pub(super) fn expect_file(
         &mut self,
         session: SessionNumber,
         (number, generation): (InodeNumber, u32),
@@ -271,21 +273,41 @@ impl Core {
 }
 
 /// New pages for some of a file's, made of what was in the old ones.
-struct Pages {
+pub(super) struct Pages {
     setter: Setter,
     copier: Copier,
 }
 
 impl Pages {
-    fn new(inode: &Inode) -> Pages {
+    pub(super) fn new(inode: &Inode) -> Pages {
         Pages {
             setter: Setter::new(inode.root),
             copier: Copier::default(),
         }
     }
 
+    /// The root of the file's index as it is now.
+    pub(super) fn root(&self) -> IndexRoot {
+        self.setter.root()
+    }
+
+    /// Makes a hole of a page.
+    pub(super) fn take(
+        &mut self,
+        change: &mut Change<'_>,
+        inode: &mut Inode,
+        page: u64,
+    ) -> Result<(), Errno> {
+        let old = self.setter.set(change, page, PagePtr::NULL)?;
+        if !old.is_null() {
+            inode.pages = inode.pages.saturating_sub(1);
+            change.drop_data_page(inode.number, old);
+        }
+        Ok(())
+    }
+
     /// Replaces a page by what `fill` makes of it; what lies behind the file's end is zero then.
-    fn replace(
+    pub(super) fn replace(
         &mut self,
         change: &mut Change<'_>,
         inode: &mut Inode,
@@ -338,7 +360,7 @@ fn put(
         })?;
     }
     // What was written is durable by the first fence of the change, before anything leads to it.
-    inode.root = pages.setter.root();
+    inode.root = pages.root();
     inode.size = size.max(place.end);
     inode.set_mediation(mediation);
     changed(change, inode, who);
@@ -351,6 +373,7 @@ fn cut(
     number: InodeNumber,
     who: &Credentials,
     size: u64,
+    mediation: Mediation,
 ) -> Result<(), Errno> {
     let mut inode = change.inode(number).ok_or(Errno::STALE)?;
     if size < inode.size {
@@ -363,9 +386,10 @@ fn cut(
         let mut pages = Pages::new(&inode);
         let last = inode.size / PAGE_SIZE;
         pages.replace(change, &mut inode, last, |_| {})?;
-        inode.root = pages.setter.root();
+        inode.root = pages.root();
     }
     inode.size = size;
+    inode.set_mediation(mediation);
     changed(change, inode, who);
     Ok(())
 }

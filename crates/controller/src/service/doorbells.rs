@@ -49,6 +49,7 @@ impl Service {
 
     /// Answers every request that rang; true if there was any.
     pub(super) fn poll_doorbells(&mut self) -> bool {
+        self.core.sessions.mediating.looks(Instant::now());
         let is_rung = |session: &Session| {
             // What one that is leaving has asked is done when its turn comes.
             if session.is_leaving {

@@ -49,6 +49,7 @@ pub fn closes(request: &Request) -> bool {
             | Request::CommitAll { .. }
             | Request::Sync { .. }
             | Request::SetOwner { .. }
+            | Request::SetAttributes { .. }
             | Request::MoveDirectory { .. }
     )
 }

@@ -234,6 +234,7 @@ impl Service {
             }
             self.wait(&mut events, timeout)?;
             if timeout != Some(Duration::ZERO) {
+                self.core.sessions.mediating.wakes(Instant::now());
                 self.set_awake(1);
             }
             let mut looked = Instant::now();

@@ -29,6 +29,7 @@ impl Service {
         let sessions = &self.core.sessions;
         let pool = &sessions.state.pool;
         let superblock = pool.superblock();
+        let mediated = sessions.state.mediated;
         Pool {
             pages: pool.geometry().page_count(),
             inodes: u64::from(pool.geometry().inode_count),
@@ -38,6 +39,9 @@ impl Service {
             user: superblock.uid,
             process: std::process::id(),
             violations: sessions.violations,
+            mediated: mediated.said,
+            found: mediated.found,
+            together: mediated.together,
         }
     }
 

@@ -1,10 +1,13 @@
-//! Which files are mediated by themselves: those over which ownership would go back and forth for nearly nothing
-//! (DESIGN section 9).
+//! Which files and directories are mediated by themselves: those over which ownership would go back and forth for nearly
+//! nothing (DESIGN section 9).
 //!
 //! A file of which sessions want to write a little, by turns, waits for a lease at each turn. It becomes mediated when
 //! that has happened some times in a row, and is nobody's then for what fits in a message. Where sessions have much to
 //! write each, owners do that much faster: so a file is left to owners again when one session alone writes it, when
-//! sessions queue up for it, and when what they do to it takes an owner as a rule.
+//! sessions queue up for it, and when what they do to it takes an owner as a rule. The same is so of names in a directory.
+//!
+//! An owner asks once for many changes, and a message is one of them. Where the controller has so much to do for others that
+//! each message waits for longer than a lease, nothing is found, and what was found is left.
 //!
 //! # Invariants
 //! * What is kept here decides how fast writes are, and nothing else. It is of [`FILES_MAX`] files at most, and none of
@@ -33,6 +36,10 @@ const DOUBLED_MAX: u32 = 6;
 /// A write that begins to be served so soon behind another has waited for that: who has seen what the other wrote
 /// needs longer to say something.
 const BEHIND: Duration = Duration::from_micros(4);
+/// A message that has waited for so long has waited for longer than for a lease.
+const LATE: Duration = Duration::from_millis(1);
+/// So many late messages among [`QUEUE`]: owners wait less.
+const LATE_MAX: u32 = 3;
 /// Files of which something is kept; when there are more, all are looked at anew.
 const FILES_MAX: usize = 4096;
 
@@ -41,6 +48,10 @@ const FILES_MAX: usize = 4096;
 pub struct Mediating {
     files: HashMap<InodeNumber, File>,
     began: Option<Instant>,
+    /// The looks at what sessions ask for, the last and the one before: what is served now came behind that.
+    looked: Option<Instant>,
+    looked_before: Option<Instant>,
+    is_late: bool,
 }
 
 #[derive(Default)]
@@ -54,6 +65,7 @@ struct File {
     writes: u32,
     queued: u32,
     owned: u32,
+    late: u32,
     doubled: u32,
     served: Option<Instant>,
     left: Option<Instant>,
@@ -63,6 +75,17 @@ impl Mediating {
     /// A request begins to be served, of whatever kind.
     pub fn request_begins(&mut self, now: Instant) {
         self.began = Some(now);
+        self.is_late = self.looked_before.is_some_and(|then| now - then > LATE);
+    }
+
+    /// It is looked what sessions ask for.
+    pub fn looks(&mut self, now: Instant) {
+        self.looked_before = self.looked.replace(now);
+    }
+
+    /// Nobody has asked for anything for a while.
+    pub fn wakes(&mut self, now: Instant) {
+        (self.looked_before, self.looked) = (Some(now), Some(now));
     }
 
     /// When the one began that is served now: before its bytes were copied.
@@ -93,8 +116,9 @@ impl Mediating {
         operations: u64,
         now: Instant,
     ) -> bool {
+        let is_late = self.is_late;
         let file = self.file(file);
-        file.turns = match waited && operations <= LITTLE {
+        file.turns = match waited && operations <= LITTLE && !is_late {
             true => file.turns + 1,
             false => 0,
         };
@@ -127,6 +151,7 @@ impl Mediating {
         owned: bool,
         now: Instant,
     ) -> bool {
+        let is_late = self.is_late;
         let file = self.file(file);
         file.run = match file.writer == session {
             true => file.run + 1,
@@ -135,16 +160,19 @@ impl Mediating {
         file.writer = session;
         file.writes += 1;
         file.owned += u32::from(owned);
+        file.late += u32::from(is_late);
         let behind = file.served.is_some_and(|served| now - served < BEHIND);
         file.queued += u32::from(behind);
         let is_full = file.writes >= QUEUE;
         let is_left = file.run >= ALONE
+            || file.late >= LATE_MAX
             || is_full && (file.queued > file.writes / 2 || file.owned > file.writes / 4);
         if is_left {
             file.left = Some(now);
         }
         if is_left || is_full {
-            (file.writes, file.queued, file.owned, file.turns) = (0, 0, 0, 0);
+            (file.writes, file.queued, file.owned) = (0, 0, 0);
+            (file.late, file.turns) = (0, 0);
         }
         !is_left
     }
@@ -213,6 +241,40 @@ mod tests {
         let mut owned = Mediating::default();
         let left = (0..1000).find(|write| !owned.writes(FILE, write % 2, true, Instant::now()));
         assert_eq!(left, Some(QUEUE - 1));
+    }
+
+    /// What was looked at last a while ago has others served for so long: what waits for that is late, and not what comes after
+    /// a sleep.
+    #[test]
+    fn where_messages_wait_for_others_owners_do_better() {
+        let began = Instant::now();
+        let at = |micros: u64| began + Duration::from_micros(micros);
+        let looks = |mediating: &mut Mediating, slept: bool| {
+            mediating.looks(at(0));
+            if slept {
+                mediating.wakes(at(4_999));
+            }
+            mediating.looks(at(5_000));
+            mediating.request_begins(at(5_001));
+        };
+        let mut slow = Mediating::default();
+        looks(&mut slow, false);
+        for _ in 0..10 {
+            assert!(!slow.changes_owner(FILE, true, 1, at(5_002)));
+        }
+        let mut slept = Mediating::default();
+        looks(&mut slept, true);
+        assert!(takes_turns(&mut slept, 1, at(5_002)));
+        assert_eq!(writes(&mut slept, 2, Duration::from_micros(10), 1000), 1000);
+        looks(&mut slept, false);
+        let left = writes(&mut slept, 2, Duration::from_micros(10), 1000);
+        assert_eq!(left, LATE_MAX);
+        // Those before it in the same round count, too.
+        let mut behind = Mediating::default();
+        behind.wakes(at(0));
+        behind.looks(at(0));
+        behind.request_begins(at(5_000));
+        assert!(!takes_turns(&mut behind, 1, at(5_001)));
     }
 
     #[test]

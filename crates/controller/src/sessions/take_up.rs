@@ -394,7 +394,7 @@ fn response_when_done(state: &State, request: &Request) -> Option<Response> {
             };
             return Some(Response::Bytes(named.encode()));
         }
-        Request::RemoveName { .. } => {
+        Request::RemoveName { .. } | Request::LinkName { .. } => {
             return Some(Response::Bytes(Named::default().encode()));
         }
         Request::Write {

@@ -1,5 +1,5 @@
-//! Turns at being the owner of a file: who has waited for one, and how much was done in it. By that the controller
-//! [finds](crate::sessions::mediating) which files are better written by messages.
+//! Turns at being the owner of a file or a directory: who has waited for one, and how much was done in it. By that the
+//! controller [finds](crate::sessions::mediating) what is better changed by messages.
 //!
 //! Invariant: what is counted is of no use to whoever writes a false count, but to have his own writes slowed down.
 
@@ -22,8 +22,7 @@ impl Sessions {
         }
     }
 
-    /// These inodes are taken from their owner for another session; which of them are files that are mediated from now
-    /// on.
+    /// These inodes are taken from their owner for another session; which of them are mediated from now on.
     pub fn change_owner(
         &mut self,
         owner: SessionNumber,
@@ -47,8 +46,9 @@ impl Sessions {
             let Some(inode) = self.state.shadow(number) else {
                 continue;
             };
-            // Names of a directory go by message where that is said.
-            if inode.kind() != Some(FileKind::File) || inode.mediation() != Mediation::Auto {
+            let kind = inode.kind();
+            let may_be = matches!(kind, Some(FileKind::File | FileKind::Directory));
+            if !may_be || inode.mediation() != Mediation::Auto {
                 continue;
             }
             let operations = owner

@@ -10,6 +10,7 @@ pub mod apply;
 pub mod change;
 pub mod classes;
 pub mod marks;
+pub mod mediated;
 pub mod runs;
 pub mod searches;
 pub mod tables;

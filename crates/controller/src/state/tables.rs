@@ -15,6 +15,7 @@ use crate::space::number_set::NumberSet;
 use crate::space::pages::Space;
 use crate::space::slots::InodeSlots;
 use crate::state::classes::{Class, Classes};
+use crate::state::mediated::Mediated;
 use crate::state::searches::Searches;
 use crate::state::watching::Watching;
 use arck_core_state::directory::{self, Dentry, Found};
@@ -55,6 +56,8 @@ pub struct State {
     /// What is watched, and has happened to it.
     pub watching: Watching,
     inodes: ShadowInodes,
+    /// How many of them are mediated.
+    pub mediated: Mediated,
     /// Who may search directories.
     pub(crate) searches: Searches,
     pub(crate) crash_hook: Option<CrashHook>,
@@ -159,6 +162,7 @@ impl State {
             watching: Watching::default(),
             inodes: ShadowInodes::default(),
             searches: Searches::default(),
+            mediated: Mediated::default(),
             crash_hook,
         }
     }
@@ -250,8 +254,9 @@ impl State {
     }
 
     pub(crate) fn set_shadow(&mut self, number: InodeNumber, inode: Option<Inode>) {
-        self.searches
-            .note(number, self.inodes.get(number), inode.as_ref());
+        let old = self.inodes.get(number);
+        self.searches.note(number, old, inode.as_ref());
+        self.mediated.note(old, inode.as_ref());
         self.inodes.set(number, inode);
     }
 

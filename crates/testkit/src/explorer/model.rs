@@ -9,10 +9,11 @@
 use super::tree::{Content, Node, Tree};
 use crate::Shorthand;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, index};
-use arck_protocol::message::{WRITE_MAX, Written};
+use arck_protocol::message::{WRITE_MAX, Written, allocation};
 use arck_protocol::{Request, Response};
 use arckfs::{At, Failure, FileSystem, Handle, MapRequest, Mediation, SetTime, Subject, Timestamp};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::ops::RangeInclusive;
 
 /// What the clock that stamps files told before a call and after it; nanoseconds.
@@ -51,7 +52,9 @@ pub enum Operation {
     WriteMapped(&'static str, u64, usize, u8),
     /// [`Truncate`](Operation::Truncate), in the same way.
     TellSize(&'static str, u64),
-    /// Has a directory mediated: while nobody owns it, its names change by messages.
+    /// The same of [`Allocate`](Operation::Allocate), in one message: path, how, offset, bytes.
+    TellAllocate(&'static str, u8, u64, u64),
+    /// Has a directory or a file mediated: while nobody owns it, it is changed by messages.
     Mediate(&'static str),
     /// At the end.
     Append(&'static str, usize, u8),
@@ -229,6 +232,19 @@ impl Operation {
                     generation,
                     size,
                 })?;
+            }
+            O::TellAllocate(path, how, position, length) => {
+                let (inode, generation) = identity(session, path)?;
+                let told = session.session().request(&Request::Allocate {
+                    inode,
+                    generation,
+                    position,
+                    length,
+                    how,
+                    keeps_size: how == allocation::PUNCH,
+                })?;
+                let end = (position + length).to_le_bytes().to_vec();
+                assert_eq!(told, Response::Bytes(end), "in one message");
             }
             O::Tell(path, offset, length, fill) => {
                 let (inode, generation) = identity(session, path)?;
@@ -558,21 +574,13 @@ impl Tree {
                 node.size = size;
             }
             O::Allocate(path, mode, offset, length) => {
-                let node = self.node(path);
-                let end = offset + length;
-                if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 {
-                    let last = end.min(node.size);
-                    if offset < last {
-                        put(
-                            &mut node.content,
-                            offset,
-                            &vec![0; (last - offset) as usize],
-                        );
-                    }
-                }
-                if mode & libc::FALLOC_FL_KEEP_SIZE == 0 {
-                    node.size = node.size.max(end);
-                }
+                let zeroes = mode & !libc::FALLOC_FL_KEEP_SIZE != 0;
+                let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+                self.allocate(path, zeroes, offset..offset + length, keeps_size);
+            }
+            O::TellAllocate(path, how, offset, length) => {
+                let (zeroes, keeps_size) = (how != allocation::FILL, how == allocation::PUNCH);
+                self.allocate(path, zeroes, offset..offset + length, keeps_size);
             }
             O::ChangeMode(path, mode) => {
                 let node = self.node(path);
@@ -623,6 +631,18 @@ impl Tree {
                 gone.iter().for_each(|path| self.remove(path));
             }
             O::SetTimes(..) | O::Commit(_) | O::Litter(..) | O::Mediate(_) => {}
+        }
+    }
+
+    fn allocate(&mut self, path: &str, zeroes: bool, range: Range<u64>, keeps_size: bool) {
+        let node = self.node(path);
+        let last = range.end.min(node.size);
+        if zeroes && range.start < last {
+            let zeroes = vec![0; (last - range.start) as usize];
+            put(&mut node.content, range.start, &zeroes);
+        }
+        if !keeps_size {
+            node.size = node.size.max(range.end);
         }
     }
 

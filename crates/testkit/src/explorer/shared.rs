@@ -6,6 +6,7 @@
 use super::model::Operation as O;
 use super::recording::{Who, Workload};
 use super::workloads::workload;
+use arck_protocol::message::allocation;
 
 /// All of them.
 pub fn all_workloads() -> Vec<Workload> {
@@ -130,6 +131,33 @@ fn by_messages() -> Vec<Workload> {
             O::MakeDirectory("d/m"),
             O::RemoveDirectory("d/m"),
             O::Rename("d/x", "d/y"),
+        ],
+        // Another name of what a session owns, and of what it does not; attributes and lengths of what nobody does.
+        vec![
+            O::Mediate("d"),
+            O::Mediate("f"),
+            O::Mediate("e"),
+            O::Commit(true),
+            O::Link("f", "d/h"),
+            O::Append("g", 5000, 20),
+            O::Link("g", "d/g"),
+            O::SetTimes("f", 1_000, 2_000),
+            O::ChangeMode("f", 0o640),
+            O::Truncate("f", 100),
+            O::Truncate("d/h", 9_000),
+            O::Unlink("f"),
+            O::ChangeMode("e", 0o700),
+            O::SetTimes("d", 3_000, 4_000),
+            O::Commit(false),
+        ],
+        // Space for it.
+        vec![
+            O::Append("f", 9000, 20),
+            O::TellAllocate("f", allocation::PUNCH, 3000, 3000),
+            O::TellAllocate("f", allocation::FILL, 0, 20_000),
+            O::Write("f", 12_000, 1000, 21),
+            O::TellAllocate("f", allocation::ZERO, 100, 12_500),
+            O::Commit(false),
         ],
         // And cut.
         vec![

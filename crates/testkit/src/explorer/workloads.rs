@@ -129,9 +129,12 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
         O::Exchange(from, to) => {
             is_file(from) && is_file(to) && tree.paths.get(from) != tree.paths.get(to)
         }
-        O::Mediate(path) => kind(tree, path) == Some(FileKind::Directory),
+        O::Mediate(path) => {
+            matches!(kind(tree, path), Some(FileKind::Directory | FileKind::File))
+        }
         O::Write(path, ..) | O::Tell(path, ..) | O::WriteMapped(path, ..) => is_file(path),
         O::Append(path, ..) | O::Truncate(path, _) | O::TellSize(path, _) => is_file(path),
+        O::TellAllocate(path, ..) => is_file(path),
         O::Litter(path, _) => is_file(path),
         O::Allocate(path, ..) | O::SetTimes(path, ..) => is_file(path),
         O::ChangeMode(path, _) => kind(tree, path).is_some(),

@@ -5,6 +5,7 @@ use super::table::{Attack, case};
 use super::world::ATTACKER_USER;
 use arck_core_state::{FileKind, InodeNumber, Mediation};
 use arck_protocol::control::{ATTACHED_MAX, map_entry};
+use arck_protocol::message::{allocation, which};
 use arck_protocol::socket::{Call, call};
 use arck_protocol::{InodeList, Request, Response};
 use std::collections::BTreeSet;
@@ -67,6 +68,28 @@ fn remove(directory: InodeNumber, generation: u32, name: &[u8]) -> Request {
         generation,
         name: name.to_vec(),
         is_directory: false,
+    }
+}
+
+fn set(inode: InodeNumber, generation: u32, which: u32, mode: u32) -> Request {
+    Request::SetAttributes {
+        inode,
+        generation,
+        which,
+        mode,
+        accessed: u64::MAX,
+        modified: 1 << 63,
+    }
+}
+
+fn allocate(inode: InodeNumber, generation: u32, position: u64, length: u64, how: u8) -> Request {
+    Request::Allocate {
+        inode,
+        generation,
+        position,
+        length,
+        how,
+        keeps_size: how == allocation::PUNCH,
     }
 }
 
@@ -296,6 +319,98 @@ pub const ATTACKS: &[Attack] = &[
             );
             assert_eq!(a.inode(theirs), before);
             told
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
+        "gives others' files names of its own by messages",
+        "EACCES, EPERM, ESTALE",
+        |a| {
+            let (directory, generation) = own_directory(a);
+            let mut told = vec![];
+            for (number, path) in (0..).zip(["open/theirs", "open/directory", "open", "attacker"]) {
+                let inode = a.find(path);
+                let inode_generation = a.header(inode).generation();
+                for inode_generation in [inode_generation, inode_generation.wrapping_add(1)] {
+                    told.push(said(&a.ask(&Request::LinkName {
+                        directory,
+                        generation,
+                        name: format!("link-{number}").into_bytes(),
+                        inode,
+                        inode_generation,
+                    })));
+                }
+            }
+            joined(told)
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
+        "sets by messages what it may not set, and what there is not",
+        "EACCES, EBUSY, EINVAL, EPERM, ESTALE",
+        |a| {
+            let (file, _) = own_file(a);
+            let mut told = vec![];
+            for path in ["open/theirs", "open/directory", "open", "attacker", "attacker/file"] {
+                let inode = a.find(path);
+                let generation = a.header(inode).generation();
+                let before = a.inode(inode);
+                for (which, mode) in [
+                    (0, 0),
+                    (8, 0),
+                    (u32::MAX, 0),
+                    (which::MODE, 0o10000),
+                    (which::MODE, u32::MAX),
+                ] {
+                    told.push(said(&a.ask(&set(inode, generation, which, mode))));
+                }
+                let stale = generation.wrapping_add(1);
+                told.push(said(&a.ask(&set(inode, stale, which::ALL, 0))));
+                if inode != file {
+                    for bits in [which::MODE, which::ACCESSED, which::MODIFIED, which::ALL] {
+                        told.push(said(&a.ask(&set(inode, generation, bits, 0o777))));
+                    }
+                }
+                assert_eq!(a.inode(inode), before);
+            }
+            told.push(said(&a.ask(&set(0, 1, which::ALL, 0))));
+            told.push(said(&a.ask(&set(u32::MAX, 1, which::ALL, 0))));
+            joined(told)
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
+        "takes space in others' files by messages, and more than there is",
+        "EACCES, EFBIG, EINVAL, EISDIR, ENOSPC, ESTALE",
+        |a| {
+            let (file, _) = own_file(a);
+            let mut told = vec![];
+            for path in ["open/theirs", "open/directory", "attacker", "attacker/file"] {
+                let inode = a.find(path);
+                let generation = a.header(inode).generation();
+                let before = a.inode(inode);
+                for (position, length) in [(0, 0), (u64::MAX, 1), (1, u64::MAX), (0, 1 << 46)] {
+                    for how in [0, 1, 2, 3, 255] {
+                        // Of its own file it may make a hole.
+                        if inode == file && how == allocation::PUNCH {
+                            continue;
+                        }
+                        let asked = allocate(inode, generation, position, length, how);
+                        told.push(said(&a.ask(&asked)));
+                    }
+                }
+                if inode != file {
+                    let asked = allocate(inode, generation, 0, 4096, allocation::ZERO);
+                    told.push(said(&a.ask(&asked)));
+                }
+                let stale = generation.wrapping_add(1);
+                told.push(said(&a.ask(&allocate(inode, stale, 0, 4096, 0))));
+                assert_eq!(a.inode(inode), before);
+            }
+            joined(told)
         },
     )
     .for_users(),

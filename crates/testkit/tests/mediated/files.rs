@@ -6,7 +6,7 @@ use arck_protocol::Request;
 use arck_protocol::control::slot_state;
 use arck_protocol::message::MESSAGE_MAX;
 use arck_testkit::{Random, Shorthand, TestPool};
-use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation};
+use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation, SetTime, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -67,7 +67,7 @@ fn what_no_message_does_is_done_by_its_owner() {
     assert_eq!(other.write(theirs, b"theirs", Some(10)), Ok(6));
     assert!(!owns(&one) && !owns(&other));
     one.truncate_handle(mine, 13).expect("cut");
-    assert!(owns(&one));
+    assert!(!owns(&one) && !owns(&other));
     let mut read = [0; 20];
     assert_eq!(other.read(theirs, &mut read, Some(0)), Ok(13));
     assert_eq!(&read[8..13], &[7, 7, b't', b'h', b'e']);
@@ -85,6 +85,100 @@ fn what_no_message_does_is_done_by_its_owner() {
     assert!(owns(&other));
     assert_eq!(mediation(&other), Mediation::Off);
     assert_eq!(one.get(PATH).expect("read")[12..], *b"e!?.");
+}
+
+/// Lengths, modes and times of a mediated file, and those of a mediated directory, go by message.
+#[test]
+fn lengths_and_attributes_go_by_message() {
+    let pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one, &[1; 9000]);
+    let sessions = [&one, &other];
+    let handles = [open(&one, libc::O_RDWR), open(&other, libc::O_RDWR)];
+    assert_eq!(other.write(handles[1], b"!", Some(0)), Ok(1));
+    let mut random = Random::new(3);
+    let mut content = one.get(PATH).expect("read");
+    for turn in 0..300 {
+        let who = turn % 2;
+        let size = random.below(20_000);
+        let (session, path) = (sessions[who], PATH.as_bytes());
+        match random.below(4) {
+            0 => session.truncate_handle(handles[who], size).expect("cut"),
+            1 => session.truncate(At::Root, path, size).expect("cut"),
+            2 => {
+                let handle = session.open(At::Root, path, libc::O_WRONLY | libc::O_TRUNC, 0);
+                session.close(handle.expect("opened"));
+                session.truncate(At::Root, path, size).expect("cut");
+                content.clear();
+            }
+            _ => {
+                let bytes = random.bytes(700);
+                let written = session.write(handles[who], &bytes, Some(size));
+                assert_eq!(written, Ok(700));
+                let end = size as usize + 700;
+                content.resize(content.len().max(end), 0);
+                content[size as usize..end].copy_from_slice(&bytes);
+                let mode = 0o600 | random.below(0o100) as u32;
+                session.change_mode(At::Root, path, mode, 0).expect("chmod");
+                let time = |seconds| {
+                    SetTime::At(Timestamp {
+                        seconds,
+                        nanoseconds: 7,
+                    })
+                };
+                let (accessed, modified) = (random.below(1000) as i64, random.below(1000) as i64);
+                let times = [time(accessed), time(modified)];
+                let set = session.set_times_handle(handles[who], times[0], times[1]);
+                set.expect("times");
+                let told = sessions[1 - who].stat(At::Root, path, 0).expect("there");
+                assert_eq!(told.mode, libc::S_IFREG | mode);
+                assert_eq!(told.accessed.seconds, accessed);
+                assert_eq!(
+                    (told.modified.seconds, told.modified.nanoseconds),
+                    (modified, 7)
+                );
+                let only = session.set_times(At::Root, path, SetTime::Omit, SetTime::Now, 0);
+                only.expect("times");
+                let told = sessions[1 - who].stat(At::Root, path, 0).expect("there");
+                assert_eq!(told.accessed.seconds, accessed);
+                assert!(told.modified.seconds > 1000, "{:?}", told.modified);
+                assert!(!owns(&one) && !owns(&other), "turn {turn}");
+                continue;
+            }
+        }
+        content.resize(size as usize, 0);
+        let read = sessions[1 - who].get(PATH).expect("read");
+        assert!(read == content, "turn {turn}");
+        assert!(!owns(&one) && !owns(&other), "turn {turn}");
+    }
+    // Who has it mapped to be written cuts it as its owner, and nobody else does.
+    let request = MapRequest {
+        address: 0,
+        length: 4096,
+        protection: libc::PROT_READ | libc::PROT_WRITE,
+        flags: libc::MAP_SHARED,
+        offset: 0,
+    };
+    // SAFETY: where the kernel likes.
+    let map = unsafe { one.map(handles[0], &request) }.expect("mapped");
+    one.truncate(At::Root, PATH.as_bytes(), 5000).expect("cut");
+    assert!(owns(&one));
+    for cut in [
+        other.truncate_handle(handles[1], 4000),
+        other.truncate_handle(handles[1], 6000),
+    ] {
+        assert_eq!(cut, Err(Errno::TXTBSY));
+    }
+    assert_eq!(
+        errno(other.truncate(At::Root, PATH.as_bytes(), 4000)),
+        Errno::TXTBSY
+    );
+    // SAFETY: nobody uses it.
+    unsafe { one.unmap(map, 4096) }.expect("unmapped");
+    other.truncate_handle(handles[1], 4000).expect("cut");
+    assert!(!owns(&one) && !owns(&other));
+    drop((one, other));
+    assert_eq!(pool.violations(), "");
 }
 
 /// What two sessions write by turns, a little each, is mediated by itself; what one of them writes alone is its own

@@ -5,8 +5,8 @@ use super::Case;
 use super::world::{ANN, BOB, EVE, Session, World};
 use arck_core_state::FileKind;
 use arck_protocol::{Request, Response};
-use arck_testkit::Shorthand;
-use arckfs::{At, Errno, Mediation};
+use arck_testkit::{Random, Shorthand};
+use arckfs::{At, Errno, Mediation, SetTime, Timestamp};
 
 const SIZE: u64 = 64 << 20;
 
@@ -22,6 +22,14 @@ pub const ALL: &[Case] = &[
     (
         "what_is_replaced_is_closed_where_its_other_name_is",
         what_is_replaced_is_closed_where_its_other_name_is,
+    ),
+    (
+        "who_lost_his_right_gives_space_to_what_he_has_open",
+        who_lost_his_right_gives_space_to_what_he_has_open,
+    ),
+    (
+        "attributes_are_set_by_who_may",
+        attributes_are_set_by_who_may,
     ),
 ];
 
@@ -173,5 +181,149 @@ fn what_is_replaced_is_closed_where_its_other_name_is() {
             turns.pass();
         },
     );
+    assert_eq!(world.violations(), "");
+}
+
+/// `fallocate` by a descriptor whose file its user may not open any more, beside a model of what is in it.
+fn who_lost_his_right_gives_space_to_what_he_has_open() {
+    const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+    const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE;
+    for (closed, mode) in [("/open", 0o700), ("/open/file", 0o600)] {
+        let world = World::new(SIZE);
+        world.together(
+            ANN,
+            |ann, turns| {
+                ann.mkdir("/open", 0o755);
+                ann.put("/open/file", &[b'a'; 10_000], 0o666);
+                turns.next();
+                ann.chmod(closed, mode);
+                ann.0.fold(true).expect("folded");
+                // It is hers again, and where he cannot look.
+                let handle = ann
+                    .0
+                    .open_at_root("/open/file", libc::O_RDWR)
+                    .expect("opened");
+                assert_eq!(ann.0.write(handle, b"hers", Some(0)), Ok(4));
+                ann.0.fold(true).expect("folded");
+                turns.next();
+                let status = ann.0.stat(At::Root, b"/open/file", 0).expect("there");
+                assert!(
+                    status.size > 3 << 20 && status.blocks > 2 << 11,
+                    "{status:?}"
+                );
+            },
+            BOB,
+            |bob, turns| {
+                let bob = &bob.0;
+                let handle = bob
+                    .open_at_root("/open/file", libc::O_RDWR)
+                    .expect("opened");
+                turns.next();
+                let mut random = Random::new(7);
+                let mut content = [&b"hers"[..], &[b'a'; 9_996]].concat();
+                for turn in 0..150 {
+                    let (at, length) = (random.below(60_000), 1 + random.below(20_000));
+                    let how = [0, KEEP, ZERO, ZERO | KEEP, PUNCH | KEEP][random.below(5) as usize];
+                    let (from, end) = (at as usize, (at + length) as usize);
+                    if random.below(3) == 0 {
+                        let bytes = random.bytes(900);
+                        assert_eq!(bob.write(handle, &bytes, Some(at)), Ok(900));
+                        content.resize(content.len().max(from + 900), 0);
+                        content[from..from + 900].copy_from_slice(&bytes);
+                    }
+                    let done = bob.allocate(handle, how, at, length);
+                    assert_eq!(done, Ok(()), "turn {turn}: {how} at {at}, {length}");
+                    if how & KEEP == 0 {
+                        content.resize(content.len().max(end), 0);
+                    }
+                    let last = end.min(content.len());
+                    if how & !KEEP != 0 && from < last {
+                        content[from..last].fill(0);
+                    }
+                    let mut read = vec![1; content.len() + 1];
+                    assert_eq!(bob.read(handle, &mut read, Some(0)), Ok(content.len()));
+                    let differs = content
+                        .iter()
+                        .zip(&read)
+                        .position(|(one, other)| one != other);
+                    assert_eq!(differs, None, "turn {turn}: {how} at {at}, {length}");
+                }
+                // What one message does not do.
+                assert_eq!(bob.allocate(handle, 0, 100, 3 << 20), Ok(()));
+                let size = || bob.stat_handle(handle).expect("there").size;
+                assert_eq!(size(), 100 + (3 << 20));
+                assert_eq!(bob.allocate(handle, ZERO, 5, 4 << 20), Ok(()));
+                assert_eq!(size(), 5 + (4 << 20));
+                assert_eq!(bob.allocate(handle, 0, 0, 1 << 30), Err(Errno::NOSPC));
+                assert_eq!(size(), 5 + (4 << 20));
+                assert_eq!(bob.allocate(handle, 0, u64::MAX - 4, 4), Err(Errno::FBIG));
+                assert_eq!(bob.allocate(handle, 0x40, 0, 1), Err(Errno::OPNOTSUPP));
+                turns.pass();
+            },
+        );
+        assert_eq!(world.violations(), "");
+    }
+}
+
+/// Modes and times of what is mediated, by messages: as anywhere.
+fn attributes_are_set_by_who_may() {
+    let world = World::new(SIZE);
+    world.as_user(ANN, |ann| {
+        ann.mkdir("/shared", 0o777);
+        mediate(ann, "/shared");
+        ann.put("/shared/hers", b"hers", 0o664);
+        ann.put("/shared/all", b"all", 0o666);
+        ann.put("/shared/none", b"none", 0o644);
+        for path in ["/shared/hers", "/shared/all", "/shared/none"] {
+            mediate(ann, path);
+        }
+    });
+    let at = |seconds| {
+        SetTime::At(Timestamp {
+            seconds,
+            nanoseconds: 1,
+        })
+    };
+    world.as_user(BOB, |bob| {
+        let touch = |path: &str, time| {
+            super::world::plain(bob.0.set_times(At::Root, path.as_bytes(), time, time, 0))
+        };
+        assert_eq!(touch("/shared/all", SetTime::Now), Ok(()));
+        assert_eq!(touch("/shared/all", at(5)), Err(Errno::PERM));
+        assert_eq!(touch("/shared/none", SetTime::Now), Err(Errno::ACCESS));
+        assert_eq!(touch("/shared", SetTime::Now), Ok(()));
+        for path in ["/shared/all", "/shared/none", "/shared"] {
+            let refused = bob.try_chmod(path, 0o777);
+            assert_eq!(refused, Err(Errno::PERM), "{path}");
+            // And by no message that his LibFS does not send.
+            let (inode, generation) = identity(bob, path);
+            let told = bob.0.session().request(&Request::SetAttributes {
+                inode,
+                generation,
+                which: 1,
+                mode: 0o777,
+                accessed: 0,
+                modified: 0,
+            });
+            assert_eq!(told, Err(Errno::PERM), "{path}");
+        }
+    });
+    world.as_user(ANN, |ann| {
+        let path = b"/shared/hers";
+        let set = ann.0.set_times(At::Root, path, at(5), at(6), 0);
+        set.expect("her own");
+        // A right that she takes away is gone when this returns.
+        ann.chmod("/shared/hers", 0o600);
+        let told = ann.0.stat(At::Root, path, 0).expect("there");
+        assert_eq!((told.mode & 0o777, told.modified.seconds), (0o600, 6));
+        assert!(!ann.0.owns(At::Root, path).expect("there"));
+    });
+    world.as_user(BOB, |bob| {
+        assert_eq!(bob.get("/shared/hers").map(|_| ()), Err(Errno::ACCESS));
+        assert_eq!(bob.get("/shared/all"), Ok(b"all".to_vec()));
+        let mode = bob.0.stat(At::Root, b"/shared/hers", 0).expect("seen").mode;
+        assert_eq!(mode & 0o777, 0o600);
+    });
     assert_eq!(world.violations(), "");
 }
