@@ -286,8 +286,8 @@ pub enum Request {
         accessed: u64,
         modified: u64,
     },
-    /// As fallocate(2), for who may write the file, or could when he opened it, and cannot own it: `how` is one of [`allocation`]; with
-    /// `keeps_size` it ends where it did. As many pages as one message does. → [`Response::Bytes`]: the position up to which that was done, of
+    /// As fallocate(2), for who may write the file, or could when he opened it, and cannot own it: `how` is one of [`allocation`]. The file ends
+    /// where it did. As many pages as one message does. → [`Response::Bytes`]: the position up to which that was done, of
     /// eight bytes; EACCES, ESTALE, EINVAL, EFBIG; ENOSPC, before anything is changed where it is certain; EBUSY if a session has it mapped for writing.
     34 Allocate {
         inode: InodeNumber,
@@ -295,7 +295,6 @@ pub enum Request {
         position: u64,
         length: u64,
         how: u8,
-        keeps_size: bool,
     },
     /// Has pages of a file lie where all sessions that may write it can store to them: `count` from the one on that is
     /// `first`, as far as the file reaches. The file is then [`TOGETHER`](arck_core_state::TOGETHER), until nobody has a writable map of it.

@@ -123,7 +123,6 @@ fn requests() -> Vec<Request> {
             position: 56 << 32,
             length: 57,
             how: 2,
-            keeps_size: true,
         },
         Request::MapTogether {
             inode: 42,

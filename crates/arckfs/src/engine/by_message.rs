@@ -237,14 +237,13 @@ impl Engine {
         }
     }
 
-    /// The same of a range, as fallocate(2): `how` is one of [`allocation`](arck_libfs_kit::messages::allocation).
+    /// The same of a range, as fallocate(2), where the file stays as long as it is: `how` is one of [`allocation`](arck_libfs_kit::messages::allocation).
     #[cold]
     pub(crate) fn allocate_by_message(
         &self,
         (inode, generation): (InodeNumber, u32),
         range: Range<u64>,
         how: u8,
-        keeps_size: bool,
     ) -> Result<(), Errno> {
         let mut position = range.start;
         while position < range.end {
@@ -254,7 +253,6 @@ impl Engine {
                 position,
                 length: range.end - position,
                 how,
-                keeps_size,
             };
             let told = match self.session.request(&request) {
                 Ok(Response::Bytes(told)) => told,

@@ -121,8 +121,8 @@ impl Engine {
             && let Some(known) = self.kit().known(inode)
             && known.generation() == generation
         {
+            // Whether it is together a view says, which may be a newer one.
             known.set(flag::MEDIATED, false);
-            known.set(flag::TOGETHER, false);
         }
         done
     }

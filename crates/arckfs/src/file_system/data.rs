@@ -580,6 +580,13 @@ impl FileSystem {
             match self.cut_by_message(file, size, denied) {
                 // A session has it mapped: it is cut by its owner.
                 Err(Errno::BUSY) => done = cut(false),
+                // Its owner may have pages of his own.
+                Err(Errno::NOSPC) => {
+                    done = cut(false).map_err(|errno| match errno {
+                        Errno::ACCESS => Errno::NOSPC,
+                        errno => errno,
+                    })
+                }
                 sent => done = sent.map(|()| None),
             }
         }

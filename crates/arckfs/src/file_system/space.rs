@@ -85,12 +85,20 @@ impl FileSystem {
             Kind::Punch => allocation::PUNCH,
         };
         let size = self.size_seen(file)?;
-        if size_limit::forbids(range.end) && range.end > size {
+        if kind != Kind::Punch && size_limit::forbids(range.end) && range.end > size {
             return Err(Errno::FBIG);
         }
         let grows = range.end > size && !keep_size;
-        let done = self.engine.allocate_by_message(file, range, how, keep_size);
-        if done == Err(Errno::NOSPC) && grows {
+        if grows {
+            self.resize_by_message(file, range.end, Errno::ACCESS)?;
+        }
+        let end = range.end;
+        let done = {
+            // Nor does it come between two steps of another thread's longer write.
+            let _exclusive = self.engine.kit().take_exclusive(file.0, file.1)?;
+            self.engine.allocate_by_message(file, range, how)
+        };
+        if done.is_err() && grows && self.size_seen(file)? == end {
             // As before, but for what somebody else has written behind it meanwhile.
             let _ = self.resize_by_message(file, size, Errno::ACCESS);
         }

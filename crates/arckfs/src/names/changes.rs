@@ -267,6 +267,14 @@ impl Context<'_> {
             return Err(Errno::EXIST.into());
         }
         self.may_change_names(directory)?;
+        // This session may be the only one that knows.
+        if self.links(target)? == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        // Who adds a name by himself has to own it for that.
+        if self.credentials.check_owner(target).is_err() {
+            self.credentials.check(target, 2)?;
+        }
         if target.has(flag::UNCOMMITTED) {
             // The controller is to know what gets the name.
             return Err(Need::Commit([target.holder.load(Ordering::Relaxed), 0]).into());

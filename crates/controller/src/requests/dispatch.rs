@@ -169,10 +169,9 @@ impl Core {
                 position,
                 length,
                 how,
-                keeps_size,
             } => {
                 let range = (*position, *length);
-                self.allocate(session, (*inode, *generation), range, *how, *keeps_size)
+                self.allocate(session, (*inode, *generation), range, *how)
             }
             Request::Resize {
                 inode,

@@ -105,11 +105,16 @@ impl Core {
         let old = self.expect_settable(session, what, set)?;
         let mediation = self.stays_mediated(&old, what, session, was_owned);
         let mut new = old;
+        // What others have set since then would be set back.
+        let keeps_other = self.sessions.has_unanswered(session);
         self.access().change_inode(what.0, |change| {
             new = change.inode(what.0).ok_or(Errno::STALE)?;
             set.apply(&mut new);
             new.set_mediation(mediation);
             change.set_inode(new);
+            if !keeps_other {
+                change.completes_request();
+            }
             Ok(())
         })?;
         if set.mode.is_some() {

@@ -195,9 +195,14 @@ impl Core {
         if size > FILE_SIZE_MAX {
             return Errno::FBIG.into();
         }
+        // Whoever may not is not let take anything from its owner.
+        if let Err(errno) = self.may_write(session, file) {
+            return errno.into();
+        }
         if let Some(due) = self.put_off(session, file.0) {
             return Reply::Later(due);
         }
+        let keeps_other = self.sessions.has_unanswered(session);
         let is_together = match self.is_together(session, file) {
             Ok(Together::Until(due)) => return Reply::Later(due),
             Ok(together) => Ok(matches!(together, Together::Yes)),
@@ -207,19 +212,38 @@ impl Core {
             if is_together {
                 self.expect_together(session, file)?;
                 return self.change_file(session, file, false, |change, who| {
-                    write_together::cut(change, file, who, size)
+                    write_together::cut(change, file, who, size)?;
+                    if !keeps_other {
+                        change.completes_request();
+                    }
+                    Ok(())
                 });
             }
             let (inode, was_owned) = self.expect_file(session, file, true)?;
             let mediation = self.stays_mediated(&inode, file, session, was_owned);
             self.change_file(session, file, false, |change, who| {
-                cut(change, file.0, who, size, mediation)
+                cut(change, file.0, who, size, mediation)?;
+                // What others have written since then would be cut once more.
+                if !keeps_other {
+                    change.completes_request();
+                }
+                Ok(())
             })
         });
         if cut.is_ok() {
             self.sessions.state.clear_tail(file.0);
         }
         cut.into()
+    }
+
+    /// That a session may write a file, or could when he opened it. EACCES, ESTALE.
+    pub(super) fn may_write(
+        &self,
+        session: SessionNumber,
+        (number, generation): (InodeNumber, u32),
+    ) -> Result<(), Errno> {
+        self.sessions.state.header_of(number, generation)?;
+        self.sessions.may_be_told(session, number, 2).map(|_| ())
     }
 
     /// That a session may write a file, and that nobody has it mapped; whether somebody had to give it up for that, where
@@ -289,6 +313,11 @@ impl Pages {
     /// The root of the file's index as it is now.
     pub(super) fn root(&self) -> IndexRoot {
         self.setter.root()
+    }
+
+    /// Whether a page is a hole, also by what the same change has folded.
+    pub(super) fn is_hole(&mut self, change: &mut Change<'_>, page: u64) -> Result<bool, Errno> {
+        Ok(self.setter.get(change, page)?.is_null())
     }
 
     /// Makes a hole of a page.
@@ -382,11 +411,13 @@ fn cut(
         inode.root = root;
         inode.pages = inode.pages.saturating_sub(dropped);
     } else if size > inode.size && !inode.size.is_multiple_of(PAGE_SIZE) {
-        change.allocate_for_readers(&inode);
-        let mut pages = Pages::new(&inode);
         let last = inode.size / PAGE_SIZE;
-        pages.replace(change, &mut inode, last, |_| {})?;
-        inode.root = pages.root();
+        let mut pages = Pages::new(&inode);
+        if !pages.is_hole(change, last)? {
+            change.allocate_for_readers(&inode);
+            pages.replace(change, &mut inode, last, |_| {})?;
+            inode.root = pages.root();
+        }
     }
     inode.size = size;
     inode.set_mediation(mediation);

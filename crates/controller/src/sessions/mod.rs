@@ -6,6 +6,7 @@
 //! * What a session can write is looked at by atomic loads and guarded copies, each word once.
 //! * Nobody has more of anything than half of what others leave, or a little.
 
+pub mod allocating;
 pub mod arena;
 pub mod credits;
 pub mod flights;

@@ -23,6 +23,7 @@
 
 use crate::pool::files::Pool;
 use crate::sessions::Sessions;
+use crate::sessions::allocating;
 use crate::sessions::arena::{self, Arena, lock_byte};
 use crate::sessions::fold_copies::FoldCopies;
 use crate::sessions::group::{Group, Members};
@@ -378,7 +379,16 @@ fn answer_done(state: &State, live: &Live, session: SessionNumber, done: u64) {
 /// What a request is told that was done before; `None` for one that may be done twice.
 fn response_when_done(state: &State, request: &Request) -> Option<Response> {
     let (inode, append, end) = match request {
-        Request::MoveDirectory { .. } => return Some(Response::Done),
+        Request::MoveDirectory { .. } | Request::Resize { .. } | Request::SetAttributes { .. } => {
+            return Some(Response::Done);
+        }
+        // One of these has done so much at least; the rest is done once more.
+        Request::Allocate {
+            position, length, ..
+        } => {
+            let end = allocating::end_of_part(*position, *length, state.pool.is_paged());
+            return Some(Response::Bytes(end.to_le_bytes().to_vec()));
+        }
         Request::MakeName {
             directory, name, ..
         } => {

@@ -241,7 +241,6 @@ impl Operation {
                     position,
                     length,
                     how,
-                    keeps_size: how == allocation::PUNCH,
                 })?;
                 let end = (position + length).to_le_bytes().to_vec();
                 assert_eq!(told, Response::Bytes(end), "in one message");
@@ -579,8 +578,8 @@ impl Tree {
                 self.allocate(path, zeroes, offset..offset + length, keeps_size);
             }
             O::TellAllocate(path, how, offset, length) => {
-                let (zeroes, keeps_size) = (how != allocation::FILL, how == allocation::PUNCH);
-                self.allocate(path, zeroes, offset..offset + length, keeps_size);
+                let zeroes = how != allocation::FILL;
+                self.allocate(path, zeroes, offset..offset + length, true);
             }
             O::ChangeMode(path, mode) => {
                 let node = self.node(path);

@@ -154,6 +154,8 @@ fn by_messages() -> Vec<Workload> {
         vec![
             O::Append("f", 9000, 20),
             O::TellAllocate("f", allocation::PUNCH, 3000, 3000),
+            O::TellAllocate("f", allocation::PUNCH, 0, 8192),
+            O::TellSize("f", 20_000),
             O::TellAllocate("f", allocation::FILL, 0, 20_000),
             O::Write("f", 12_000, 1000, 21),
             O::TellAllocate("f", allocation::ZERO, 100, 12_500),

@@ -261,19 +261,27 @@ fn other_names_are_given_by_message() {
     ] {
         assert_eq!(errno(link(&other, from, to)), expected, "{from} to {to}");
     }
-    // What has lost all its names gets none, also where its session alone knows that.
-    let handle = one.open_at_root("/outside", libc::O_CREAT | libc::O_RDWR);
-    let handle = handle.expect("opened");
-    other.unlink(At::Root, b"/outside", 0).expect("unlinked");
-    let by_descriptor = one.link(
-        At::Directory(handle),
-        b"",
-        At::Root,
-        path("new").as_bytes(),
-        libc::AT_EMPTY_PATH,
-    );
-    assert_eq!(errno(by_descriptor), Errno::NOENT);
-    one.close(handle);
+    // What has lost all its names gets none, also where its session alone knows that, or that there has been any.
+    for (number, folds) in (0..).zip([false, true, false, true]) {
+        let outside = format!("/outside-{number}");
+        let flags = libc::O_CREAT | libc::O_RDWR;
+        let handle = one.open_at_root(&outside, flags).expect("opened");
+        if folds {
+            one.fold(false).expect("folded");
+        }
+        let remover = [&one, &other][number / 2];
+        let unlinked = remover.unlink(At::Root, outside.as_bytes(), 0);
+        unlinked.expect("unlinked");
+        let by_descriptor = one.link(
+            At::Directory(handle),
+            b"",
+            At::Root,
+            path("new").as_bytes(),
+            libc::AT_EMPTY_PATH,
+        );
+        assert_eq!(errno(by_descriptor), Errno::NOENT, "{number}");
+        one.close(handle);
+    }
     assert!(!owns(&one) && !owns(&other));
     drop((one, other));
     assert_eq!(pool.violations(), "");

@@ -258,6 +258,19 @@ fn who_lost_his_right_gives_space_to_what_he_has_open() {
                 assert_eq!(bob.allocate(handle, 0, 0, 1 << 30), Err(Errno::NOSPC));
                 assert_eq!(size(), 5 + (4 << 20));
                 assert_eq!(bob.allocate(handle, 0, u64::MAX - 4, 4), Err(Errno::FBIG));
+                // It is only found when there is none left: what pages there are may be in the range.
+                let more = bob.allocate(handle, 0, size(), 20 << 20);
+                assert_eq!(more, Ok(()));
+                let before = size();
+                assert_eq!(bob.allocate(handle, 0, before, 50 << 20), Err(Errno::NOSPC));
+                assert_eq!(size(), before);
+                assert_eq!(bob.allocate(handle, PUNCH | KEEP, 0, 1 << 46), Ok(()));
+                assert_eq!(
+                    (size(), bob.stat_handle(handle).expect("there").blocks),
+                    (before, 0)
+                );
+                assert_eq!(bob.allocate(handle, 0, 0, 4 << 20), Ok(()));
+                bob.truncate_handle(handle, 5 + (4 << 20)).expect("cut");
                 assert_eq!(bob.allocate(handle, 0x40, 0, 1), Err(Errno::OPNOTSUPP));
                 turns.pass();
             },

@@ -38,6 +38,20 @@ impl Setter {
         self.root
     }
 
+    /// The entry of page number `page` in this change.
+    pub fn get(&mut self, change: &mut Change<'_>, page: u64) -> Result<PagePtr, Errno> {
+        if page >= capacity(self.root.height()) {
+            return Ok(PagePtr::NULL);
+        }
+        if self.root.height() == 0 {
+            return Ok(PagePtr(self.root.pointer()));
+        }
+        match self.descend(change, page, false)? {
+            Some(leaf) => Ok(PagePtr(read(change, leaf, slot(page, 1))?)),
+            None => Ok(PagePtr::NULL),
+        }
+    }
+
     /// Sets the entry of page number `page`; gives what it was. EFBIG beyond the greatest
     /// height, ENOSPC.
     pub fn set(
