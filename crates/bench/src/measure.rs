@@ -25,7 +25,7 @@ pub fn process_time() -> f64 {
 }
 
 /// Nanoseconds of processor time this thread has used.
-fn processor_time() -> f64 {
+pub fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

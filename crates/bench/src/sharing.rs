@@ -217,7 +217,9 @@ fn throughput(
         end: begin + time.as_nanos() as u64,
     };
     let rate = |answer: Answer| match answer {
-        Answer::Count { operations, time } => Ok(operations as f64 * 1e9 / time as f64),
+        Answer::Count {
+            operations, time, ..
+        } => Ok(operations as f64 * 1e9 / time as f64),
         other => Err(format!("a session answered {other:?}")),
     };
     // Time to get ready: what begins later than it should is measured from when it begins.

@@ -20,6 +20,9 @@ pub struct Pair {
     pub what: String,
     pub pool: [f64; 2],
     pub tmpfs: [f64; 2],
+    /// Operations of the first, for each second that it has had of a processor: what others take from it on few processors
+    /// is not in it.
+    pub own: f64,
 }
 
 /// A round of a shorter time may be over before both processes have come to run.
@@ -102,8 +105,10 @@ pub fn measure(
     pair[0].ask(&Order::GiveUp)?;
     // Of each case, on both: what each process has done.
     let mut samples = CASES.map(|_| [(); 2].map(|()| [Vec::new(), Vec::new()]));
+    let mut own = CASES.map(|_| Vec::new());
     for round in 0..=rounds {
-        for ((_, work, how), samples) in CASES.into_iter().zip(&mut samples) {
+        let cases = CASES.into_iter().zip(&mut samples).zip(&mut own);
+        for (((_, work, how), samples), own) in cases {
             for turn in 0..2 {
                 let on_tmpfs = (round + turn) % 2;
                 let how = if on_tmpfs == 1 { How::Tmpfs } else { how };
@@ -112,12 +117,21 @@ pub fn measure(
                 for (part, process) in pair.iter_mut().enumerate() {
                     process.tell(&task(work, how, part, begin))?;
                 }
-                for (found, process) in samples[on_tmpfs].iter_mut().zip(pair.iter_mut()) {
+                let processes = samples[on_tmpfs].iter_mut().zip(pair.iter_mut());
+                for (part, (found, process)) in processes.enumerate() {
                     match process.hear()? {
                         // The first round is to warm up.
                         Answer::Count { .. } if round == 0 => {}
-                        Answer::Count { operations, time } => {
-                            found.push(operations as f64 * 1e9 / time as f64);
+                        Answer::Count {
+                            operations,
+                            time,
+                            busy,
+                        } => {
+                            let rate = |time: u64| operations as f64 * 1e9 / time.max(1) as f64;
+                            found.push(rate(time));
+                            if part == 0 && on_tmpfs == 0 {
+                                own.push(rate(busy.unwrap_or(time)));
+                            }
                         }
                         other => return Err(format!("a session answered {other:?}")),
                     }
@@ -131,11 +145,12 @@ pub fn measure(
         }
     }
     let medians = |samples: [Vec<f64>; 2]| samples.map(median);
-    let all = CASES.into_iter().zip(samples);
-    let all = all.map(|((what, ..), [pool, tmpfs])| Pair {
+    let all = CASES.into_iter().zip(samples).zip(own);
+    let all = all.map(|(((what, ..), [pool, tmpfs]), own)| Pair {
         what: what.to_owned(),
         pool: medians(pool),
         tmpfs: medians(tmpfs),
+        own: median(own),
     });
     Ok(all.collect())
 }

@@ -101,14 +101,20 @@ impl Report {
         writeln!(
             text,
             "\nWhat FxMark has two do, at the same time, and a reader beside a writer; operations a second of each, medians of {} rounds.\n\n\
-             | operation | one | the other | tmpfs: one | the other |\n| --- | ---: | ---: | ---: | ---: |",
+             | operation | one | the other | one, a second of its processor | tmpfs: one | the other |\n| --- | ---: | ---: | ---: | ---: | ---: |",
             self.rounds
         )?;
-        for Pair { what, pool, tmpfs } in &self.fxmark {
+        for Pair {
+            what,
+            pool,
+            tmpfs,
+            own,
+        } in &self.fxmark
+        {
             let ([one, other], [tmpfs_one, tmpfs_other]) = (pool, tmpfs);
             writeln!(
                 text,
-                "| {what} | {one:.0} | {other:.0} | {tmpfs_one:.0} | {tmpfs_other:.0} |"
+                "| {what} | {one:.0} | {other:.0} | {own:.0} | {tmpfs_one:.0} | {tmpfs_other:.0} |"
             )?;
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 use super::how::How;
 use super::timing::{until, wait_until};
-use super::work::{Task, Worker};
+use super::work::{Done, Task, Worker};
 use crate::calls::{Calls, DirectCalls};
 use crate::measure::{Random, monotonic as now};
 use crate::outcome::Outcome;
@@ -76,8 +76,16 @@ pub enum Order {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
     Done,
-    Timed { begin: u64, end: u64 },
-    Count { operations: u64, time: u64 },
+    Timed {
+        begin: u64,
+        end: u64,
+    },
+    /// `busy`: nanoseconds of its processor, where that is told.
+    Count {
+        operations: u64,
+        time: u64,
+        busy: Option<u64>,
+    },
     Failed(String),
 }
 
@@ -343,7 +351,15 @@ impl Session {
                 Ok(Answer::Done)
             }
             Order::Pair(task) => match self.worker.follow(&self.calls, task)? {
-                Some((operations, time)) => Ok(Answer::Count { operations, time }),
+                Some(Done {
+                    operations,
+                    time,
+                    busy,
+                }) => Ok(Answer::Count {
+                    operations,
+                    time,
+                    busy: Some(busy),
+                }),
                 None => Ok(Answer::Done),
             },
             Order::Turn { .. } => Err("a turn is a program's".to_owned()),
@@ -367,7 +383,11 @@ impl Session {
                     _ => self.write_at_random(path, *pages, *seed, *end)?,
                 };
                 let time = now().saturating_sub(begin).max(1);
-                Ok(Answer::Count { operations, time })
+                Ok(Answer::Count {
+                    operations,
+                    time,
+                    busy: None,
+                })
             }
         }
     }

@@ -5,7 +5,7 @@
 use super::how::How;
 use super::timing::{until, until_none, wait_until};
 use crate::calls::{Calls, DirectCalls, LibcCalls};
-use crate::measure::monotonic as now;
+use crate::measure::{monotonic as now, processor_time};
 use crate::outcome::Outcome;
 use arckfs::{At, Mediation};
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,13 @@ impl Task {
     }
 }
 
+/// What was done, in how many nanoseconds, and how many of its processor.
+pub struct Done {
+    pub operations: u64,
+    pub time: u64,
+    pub busy: u64,
+}
+
 /// What a session knows of what it has created.
 #[derive(Default)]
 pub struct Worker {
@@ -63,8 +70,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// How many operations, and how long they took; nothing of what is not timed.
-    pub fn follow(&mut self, pool: &DirectCalls, task: &Task) -> Outcome<Option<(u64, u64)>> {
+    /// Nothing of what is not timed.
+    pub fn follow(&mut self, pool: &DirectCalls, task: &Task) -> Outcome<Option<Done>> {
         if task.how == How::Tmpfs {
             let base = task.tmpfs.clone();
             return self.work(&LibcCalls { base }, task);
@@ -85,9 +92,15 @@ impl Worker {
         Ok(worked)
     }
 
-    fn work<C: Calls>(&mut self, calls: &C, task: &Task) -> Outcome<Option<(u64, u64)>> {
+    fn work<C: Calls>(&mut self, calls: &C, task: &Task) -> Outcome<Option<Done>> {
         let (all, made) = self.made.entry(task.how == How::Tmpfs).or_default();
         let begin = wait_until(task.begin);
+        let processor = processor_time();
+        let done = |operations| Done {
+            operations,
+            time: now().saturating_sub(begin).max(1),
+            busy: (processor_time() - processor) as u64,
+        };
         let operations = match task.work {
             Work::Prepare => {
                 let directory = calls.path(DIRECTORY);
@@ -119,27 +132,25 @@ impl Worker {
             Work::Read { .. } if task.part == 0 => {
                 let file = calls.open(&calls.path(task.file()), libc::O_RDONLY)?;
                 let mut data = [0; BLOCK];
-                let read = until(task.end, || calls.read(file, &mut data, 0))?;
-                let time = now();
+                let read = done(until(task.end, || calls.read(file, &mut data, 0))?);
                 calls.close(file);
-                return Ok(Some((read, time.saturating_sub(begin).max(1))));
+                return Ok(Some(read));
             }
             Work::Read { beside: false } => {
                 let left = task.end.saturating_sub(now());
                 std::thread::sleep(std::time::Duration::from_nanos(left));
-                return Ok(Some((0, now().saturating_sub(begin).max(1))));
+                return Ok(Some(done(0)));
             }
             Work::Write { .. } | Work::Read { .. } => {
                 let own = task.work != Work::Write { own: false };
                 let file = calls.open(&calls.path(task.file()), libc::O_RDWR)?;
                 let place = if own { task.part * BLOCK as u64 } else { 0 };
                 let data = [task.part as u8; BLOCK];
-                let written = until(task.end, || calls.write(file, &data, place))?;
-                let time = now();
+                let written = done(until(task.end, || calls.write(file, &data, place))?);
                 calls.close(file);
-                return Ok(Some((written, time.saturating_sub(begin).max(1))));
+                return Ok(Some(written));
             }
         };
-        Ok(Some((operations, now().saturating_sub(begin).max(1))))
+        Ok(Some(done(operations)))
     }
 }
