@@ -159,8 +159,7 @@ impl Attributing<'_> {
     /// Whether attributes of a file or a directory change by message, its number and generation if so: it is mediated, or
     /// sessions have it mapped together, and this session does not own it.
     fn by_message(&self, inode: &CachedInode) -> Option<(InodeNumber, u32)> {
-        let is_sent = (inode.has(flag::MEDIATED) || inode.has(flag::TOGETHER))
-            && inode.expected().ownership.session() != self.session.number();
+        let is_sent = (inode.has(flag::MEDIATED) || inode.has(flag::TOGETHER)) && !self.owns(inode);
         is_sent.then(|| (inode.number(), inode.generation()))
     }
 

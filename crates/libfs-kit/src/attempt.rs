@@ -146,10 +146,16 @@ impl<'a> Attempting<'a> {
         self.session.header(number).ok_or(Errno::STALE)
     }
 
-    /// That this session owns an inode, as its view has it: to be asked before much is stored for a change that
+    /// Whether this session owns an inode, as its view has it.
+    #[inline(always)]
+    pub fn owns(&self, inode: &CachedInode) -> bool {
+        inode.expected().ownership.session() == self.session.number()
+    }
+
+    /// That it does: to be asked before much is stored for a change that
     /// the first check would not let be made.
     pub fn expect_own(&self, inode: &CachedInode) -> Attempt<()> {
-        match inode.expected().ownership.session() == self.session.number() {
+        match self.owns(inode) {
             true => Ok(()),
             false => Err(Need::Own([inode.number(), 0, 0, 0]).into()),
         }

@@ -142,7 +142,7 @@ impl Attributing<'_> {
     /// All attributes in this session's view.
     fn read_extended(&self, inode: &CachedInode) -> Attempt<Page> {
         let seen = self.seen(inode);
-        let owned = inode.expected().ownership.session() == self.session.number();
+        let owned = self.owns(inode);
         let _locked = owned.then(|| inode.lock.read());
         let page = self.copy_extended(inode);
         // Not even a failure counts if it was found in a mixture of states.

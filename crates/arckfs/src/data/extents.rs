@@ -18,7 +18,7 @@ impl Data<'_> {
     /// end of every file.
     pub fn seek_data(&self, file: File, from: u64, data: bool) -> Attempt<u64> {
         let seen = self.seen(&file);
-        let owned = file.expected().ownership.session() == self.session.number();
+        let owned = self.owns(&file);
         let _locked = owned.then(|| file.lock.read());
         let size = file.size.load(Ordering::Acquire);
         if from >= size {

@@ -19,7 +19,7 @@ impl Data<'_> {
         let is_mediated = may_mediate
             && inode.has(flag::MEDIATED)
             && !inode.has(flag::MAPPED)
-            && inode.expected().ownership.session() != self.session.number();
+            && !self.owns(inode);
         match is_mediated || inode.has(flag::TOGETHER) {
             true => Err(Errno::ACCESS.into()),
             false => Ok(()),

@@ -55,7 +55,7 @@ impl Data<'_> {
     /// the buffer ends that can be written. EIO if a page's backing is gone; EFAULT.
     pub fn read_at(&self, file: File, buffer: &mut [u8], position: u64) -> Attempt<usize> {
         let seen = self.seen(&file);
-        let owned = file.expected().ownership.session() == self.session.number();
+        let owned = self.owns(&file);
         let length = buffer.len().max(1) as u64;
         let _locked = owned.then(|| self.lock_to_read(file.inode(), position, length));
         self.heed_exclusive(&file)?;

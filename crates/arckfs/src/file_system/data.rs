@@ -575,22 +575,13 @@ impl FileSystem {
                 context.resize(File::of(inode)?, size)
             })
         };
-        let mut done = cut(true);
-        if let Err(denied @ Errno::ACCESS) = done {
-            match self.cut_by_message(file, size, denied) {
-                // A session has it mapped: it is cut by its owner.
-                Err(Errno::BUSY) => done = cut(false),
-                // Its owner may have pages of his own.
-                Err(Errno::NOSPC) => {
-                    done = cut(false).map_err(|errno| match errno {
-                        Errno::ACCESS => Errno::NOSPC,
-                        errno => errno,
-                    })
-                }
-                sent => done = sent.map(|()| None),
+        let tail = match cut(true) {
+            Err(denied @ Errno::ACCESS) => {
+                self.cut_by_message_or(file, size, denied, || cut(false))?
             }
-        }
-        self.replace_tail(file, done?);
+            cut => cut?,
+        };
+        self.replace_tail(file, tail);
         if crate::mappings::any() {
             self.refresh_maps(file.0, file.1);
         }
@@ -634,6 +625,23 @@ impl FileSystem {
         self.engine.resize_by_message(file, size, denied)
     }
 
+    /// The same; as its owner where another session has the file mapped, and where there is no room but in an owner's own segments. Gives
+    /// what [`FileSystem::replace_tail`] is told.
+    fn cut_by_message_or<E: From<Errno>>(
+        &self,
+        file: (u32, u32),
+        size: u64,
+        denied: Errno,
+        owned: impl FnOnce() -> Result<Option<u64>, E>,
+    ) -> Result<Option<u64>, E> {
+        match self.cut_by_message(file, size, denied) {
+            Ok(()) => Ok(None),
+            Err(Errno::BUSY) => owned(),
+            Err(Errno::NOSPC) => owned().map_err(|_| Errno::NOSPC.into()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     pub(super) fn size_seen(&self, (number, generation): (u32, u32)) -> Result<u64, Errno> {
         self.engine.run_local(|context| {
             let inode = context.view(number, generation)?;
@@ -671,15 +679,14 @@ impl FileSystem {
                 Ok((identity, cut))
             })
         };
-        let mut done = cut(true);
-        if let (Err(Failure::Errno(denied @ Errno::ACCESS)), Some(file)) = (&done, reached.get()) {
+        let ((number, generation), left) = match (cut(true), reached.get()) {
             // It may be written and not read, or is mediated.
-            match self.cut_by_message(file, size, *denied) {
-                Err(Errno::BUSY) => done = cut(false),
-                sent => done = sent.map(|()| (file, None)).map_err(Failure::from),
+            (Err(Failure::Errno(denied @ Errno::ACCESS)), Some(file)) => {
+                let owned = || Ok::<_, Failure>(cut(false)?.1);
+                (file, self.cut_by_message_or(file, size, denied, owned)?)
             }
-        }
-        let ((number, generation), left) = done?;
+            (cut, _) => cut?,
+        };
         self.replace_tail((number, generation), left);
         if crate::mappings::any() {
             self.refresh_maps(number, generation);

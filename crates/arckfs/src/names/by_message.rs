@@ -48,8 +48,7 @@ impl Context<'_> {
     /// Whether names of a directory change by message: it is mediated, and this session does not own it.
     #[inline(always)]
     pub fn goes_by_message(&self, directory: Directory) -> bool {
-        directory.has(flag::MEDIATED)
-            && directory.expected().ownership.session() != self.session.number()
+        directory.has(flag::MEDIATED) && !self.owns(&directory)
     }
 }
 

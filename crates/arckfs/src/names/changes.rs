@@ -122,7 +122,7 @@ impl Context<'_> {
 
     /// unlink: EISDIR for a directory.
     pub fn unlink_name(&self, directory: Directory, name: &[u8]) -> Attempt<Changed<()>> {
-        if directory.expected().ownership.session() != self.session.number() {
+        if !self.owns(&directory) {
             // That it is not there comes before that the directory cannot be had.
             let dentry = self.kit.dentry(directory, name)?.ok_or(Errno::NOENT)?;
             if let Some(mut sent) = self.by_message(directory, name) {

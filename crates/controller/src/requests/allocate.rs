@@ -94,7 +94,7 @@ impl Core {
         file: (InodeNumber, u32),
         allocation: &Allocation,
     ) -> Result<u64, Errno> {
-        let inode = self.expect_file(session, file, true)?.0;
+        let inode = self.expect_file(session, file)?.0;
         if allocation.needs(&inode) > self.sessions.state.space.pages_free() {
             return Err(Errno::NOSPC);
         }

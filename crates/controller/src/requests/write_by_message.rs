@@ -41,6 +41,10 @@ impl Core {
         if bytes.is_empty() || bytes.len() > ATTACHED_MAX {
             return Errno::INVAL.into();
         }
+        // Whoever may not is not let take anything from its owner.
+        if let Err(errno) = self.may_write(session, file) {
+            return errno.into();
+        }
         if let Some(due) = self.put_off(session, file.0) {
             return Reply::Later(due);
         }
@@ -75,7 +79,7 @@ impl Core {
         position: Option<u64>,
         bytes: &[u8],
     ) -> Result<Written, Errno> {
-        let (inode, was_owned) = self.expect_file(session, file, true)?;
+        let (inode, was_owned) = self.expect_file(session, file)?;
         let mediation = self.stays_mediated(&inode, file, session, was_owned);
         let mut end = 0;
         // Of another one, that was done and is not answered yet, no controller would know any more.
@@ -210,7 +214,8 @@ impl Core {
         };
         let cut = is_together.and_then(|is_together| {
             if is_together {
-                self.expect_together(session, file)?;
+                // Its owner may have taken the right away.
+                self.may_write(session, file)?;
                 return self.change_file(session, file, false, |change, who| {
                     write_together::cut(change, file, who, size)?;
                     if !keeps_other {
@@ -219,7 +224,7 @@ impl Core {
                     Ok(())
                 });
             }
-            let (inode, was_owned) = self.expect_file(session, file, true)?;
+            let (inode, was_owned) = self.expect_file(session, file)?;
             let mediation = self.stays_mediated(&inode, file, session, was_owned);
             self.change_file(session, file, false, |change, who| {
                 cut(change, file.0, who, size, mediation)?;
@@ -236,38 +241,37 @@ impl Core {
         cut.into()
     }
 
-    /// That a session may write a file, or could when he opened it. EACCES, ESTALE.
+    /// That a session may write a file, or could when it opened it, as far as that is verified. EACCES, ESTALE; EISDIR, EINVAL for what
+    /// is none.
     pub(super) fn may_write(
         &self,
         session: SessionNumber,
         (number, generation): (InodeNumber, u32),
-    ) -> Result<(), Errno> {
-        self.sessions.state.header_of(number, generation)?;
-        self.sessions.may_be_told(session, number, 2).map(|_| ())
-    }
-
-    /// That a session may write a file, and that nobody has it mapped; whether somebody had to give it up for that, where
-    /// it `takes` mediated files.
-    pub(super) fn expect_file(
-        &mut self,
-        session: SessionNumber,
-        (number, generation): (InodeNumber, u32),
-        takes: bool,
-    ) -> Result<(Inode, bool), Errno> {
+    ) -> Result<Inode, Errno> {
         self.sessions.state.header_of(number, generation)?;
         let inode = self.sessions.may_be_told(session, number, 2)?;
         match inode.kind() {
-            Some(FileKind::File) => {}
-            Some(FileKind::Directory) => return Err(Errno::ISDIR),
-            _ => return Err(Errno::INVAL),
+            Some(FileKind::File) => Ok(inode),
+            Some(FileKind::Directory) => Err(Errno::ISDIR),
+            _ => Err(Errno::INVAL),
         }
+    }
+
+    /// The same, and that nobody has it mapped; whether somebody had to give a mediated file up for that.
+    pub(super) fn expect_file(
+        &mut self,
+        session: SessionNumber,
+        file: (InodeNumber, u32),
+    ) -> Result<(Inode, bool), Errno> {
+        let inode = self.may_write(session, file)?;
         // What is stored through a map goes to the pages that are there.
-        self.sessions.refuse_moving(number)?;
-        let was_owned = takes && self.take_mediated(&inode)?;
-        if was_owned {
-            self.sessions.refuse_moving(number)?;
+        self.sessions.refuse_moving(file.0)?;
+        if !self.take_mediated(&inode)? {
+            return Ok((inode, false));
         }
-        Ok((inode, was_owned))
+        // Its owner may have mapped it, and may have taken the right away.
+        self.sessions.refuse_moving(file.0)?;
+        Ok((self.may_write(session, file)?, true))
     }
 
     /// Changes a file. EBUSY: a session has a map of it, and it `must_not_be_mapped`, since each of many writes would

@@ -14,7 +14,7 @@ use crate::requests::written::{Place, changed, within};
 use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{FileKind, InodeNumber, PAGE_BYTES, PAGE_SIZE};
+use arck_core_state::{InodeNumber, PAGE_BYTES, PAGE_SIZE};
 use arck_protocol::Response;
 use arck_protocol::message::Written;
 use arck_verifier::{Credentials, VerifiedState};
@@ -37,8 +37,7 @@ impl Core {
         session: SessionNumber,
         (number, generation): (InodeNumber, u32),
     ) -> Result<Together, Errno> {
-        self.sessions.state.header_of(number, generation)?;
-        let inode = self.sessions.may_be_told(session, number, 2)?;
+        let inode = self.may_write(session, (number, generation))?;
         if !inode.is_together() {
             return Ok(Together::No);
         }
@@ -61,7 +60,8 @@ impl Core {
     ) -> Reply {
         let mut end = 0;
         let keeps_other = self.sessions.has_unanswered(session);
-        let written = self.expect_together(session, file).and_then(|()| {
+        // Its owner may have taken the right away.
+        let written = self.may_write(session, file).and_then(|_| {
             self.change_file(session, file, false, |change, who| {
                 end = put(change, file, who, position, bytes)?;
                 if !keeps_other {
@@ -74,20 +74,6 @@ impl Core {
         match written {
             Ok(()) => Reply::Now(Response::Bytes(Written { end, is_mediated }.encode())),
             Err(errno) => errno.into(),
-        }
-    }
-
-    /// That a session may write the file.
-    pub(super) fn expect_together(
-        &mut self,
-        session: SessionNumber,
-        (number, generation): (InodeNumber, u32),
-    ) -> Result<(), Errno> {
-        self.sessions.state.header_of(number, generation)?;
-        let inode = self.sessions.may_be_told(session, number, 2)?;
-        match inode.kind() {
-            Some(FileKind::File) => Ok(()),
-            _ => Err(Errno::INVAL),
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Mediated files (KucoFS): sessions that do not trust each other write one by messages, none of which any session
 //! sees a part of, and nobody becomes its owner.
 
-use super::{PATH, errno, mediation, owns, pool, set};
-use arck_protocol::Request;
-use arck_protocol::control::slot_state;
-use arck_protocol::message::MESSAGE_MAX;
+use super::{PATH, answered_by_the_next, errno, mediation, owns, pool, set};
+use arck_protocol::message::allocation;
+use arck_protocol::{Request, Response};
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, FileSystem, Handle, MapRequest, Mediation, SetTime, Timestamp};
 use std::collections::BTreeSet;
@@ -424,9 +423,6 @@ fn what_was_appended_is_not_appended_again() {
             assert_eq!(one.write(handle, &vec![1; length], None), Ok(length));
             appended += length;
         }
-        let control = one.session().control();
-        // One thread has one slot, in which its answer stands by now.
-        let slot = &control.requests[0];
         let request = Request::WriteAttached {
             inode,
             generation,
@@ -434,24 +430,49 @@ fn what_was_appended_is_not_appended_again() {
             append: true,
             length: length as u32,
         };
-        let mut bytes = [0; MESSAGE_MAX];
-        let used = request.encode(&mut bytes).expect("fits");
-        for (word, value) in slot.payload.iter().zip(bytes.chunks_exact(8)) {
-            let value = u64::from_le_bytes(value.try_into().unwrap());
-            word.store(value, Ordering::Relaxed);
-        }
-        slot.length.store(used as u32, Ordering::Relaxed);
-        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::FREE);
-        pool.kill();
-        // As it stands where nobody has answered.
-        slot.state.store(slot_state::SUBMITTED, Ordering::Release);
-        pool.serve();
-        // By its next request the session comes back.
-        one.fold(false).expect("folded");
-        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::DONE);
-        slot.state.store(slot_state::FREE, Ordering::Release);
+        answered_by_the_next(&mut pool, &one, &request).expect("answered");
         assert_eq!(one.get(PATH).expect("read").len(), appended);
     }
+}
+
+/// Nor is a cut done twice, or what is zeroed: what others have written since then stays.
+#[test]
+fn what_was_cut_and_zeroed_is_not_so_again() {
+    let mut pool = pool();
+    let (one, other) = (pool.session(), pool.session());
+    plant(&one, &[1; 9000]);
+    let [mine, theirs] = [open(&one, libc::O_RDWR), open(&other, libc::O_RDWR)];
+    assert_eq!(other.write(theirs, b"!", Some(0)), Ok(1));
+    let inode = one.stat(At::Root, PATH.as_bytes(), 0).expect("there").inode as u32;
+    let generation = one.session().header(inode).expect("there").generation();
+    let resize = Request::Resize {
+        inode,
+        generation,
+        size: 10,
+    };
+    one.truncate_handle(mine, 10).expect("cut");
+    assert_eq!(other.write(theirs, &[2; 5000], Some(0)), Ok(5000));
+    let told = answered_by_the_next(&mut pool, &one, &resize);
+    assert_eq!(told, Ok(Response::Done));
+    assert_eq!(one.get(PATH).expect("read"), [2; 5000]);
+    for how in [allocation::ZERO, allocation::PUNCH] {
+        let allocate = Request::Allocate {
+            inode,
+            generation,
+            position: 100,
+            length: 4000,
+            how,
+        };
+        let end = Ok(Response::Bytes(4100u64.to_le_bytes().to_vec()));
+        assert_eq!(one.session().request(&allocate), end);
+        assert_eq!(one.get(PATH).expect("read")[100..4100], [0; 4000]);
+        assert_eq!(other.write(theirs, &[3; 5000], Some(0)), Ok(5000));
+        let told = answered_by_the_next(&mut pool, &one, &allocate);
+        assert_eq!(told, end);
+        assert_eq!(one.get(PATH).expect("read"), [3; 5000], "{how}");
+    }
+    drop((one, other));
+    assert_eq!(pool.violations(), "");
 }
 
 /// A write that is too long for a message is one to all threads of its session, whatever these send meanwhile.

@@ -1,16 +1,13 @@
 //! Mediated directories (KucoFS, 3.2): sessions that do not trust each other make and take away names of one by messages, each
 //! whole or not at all for everybody, and nobody becomes its owner.
 
-use super::{PATH, errno, mediation, owns, pool, set};
-use arck_protocol::control::slot_state;
-use arck_protocol::message::{MESSAGE_MAX, Named, which};
+use super::{PATH, answered_by_the_next, errno, mediation, owns, pool, set};
+use arck_protocol::message::{Named, which};
 use arck_protocol::{Request, Response};
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem, Mediation};
 use std::collections::BTreeMap;
 use std::sync::Barrier;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Makes the directory, and has it mediated.
 fn plant(session: &FileSystem) {
@@ -362,6 +359,8 @@ fn each_name_is_made_once() {
 /// A controller that ends between having changed a name and saying so: the next one says so, and changes nothing.
 #[test]
 fn what_was_done_is_told_by_the_next_controller() {
+    /// What another session sets after what is told of.
+    const LATER: u32 = 0o750;
     let mut pool = pool();
     let (one, other) = (pool.session(), pool.session());
     plant(&one);
@@ -390,6 +389,7 @@ fn what_was_done_is_told_by_the_next_controller() {
     type Step<'n> = (
         Request,
         fn(&FileSystem) -> Result<(), Failure>,
+        fn(&FileSystem),
         &'n [&'n str],
     );
     let first = one.stat(At::Root, path("first").as_bytes(), 0);
@@ -414,43 +414,36 @@ fn what_was_done_is_told_by_the_next_controller() {
         (
             link,
             |one| self::link(one, "first", "linked"),
+            |_| {},
             &["first", "linked"],
         ),
         (
             set,
             |one| one.change_mode(At::Root, PATH.as_bytes(), 0o700, 0),
+            |other| {
+                let set = other.change_mode(At::Root, PATH.as_bytes(), LATER, 0);
+                set.expect("chmod");
+            },
             &["first", "linked"],
         ),
-        (make("n"), |one| create(one, "n"), &["first", "linked", "n"]),
+        (
+            make("n"),
+            |one| create(one, "n"),
+            |_| {},
+            &["first", "linked", "n"],
+        ),
         (
             remove("first"),
             |one| unlink(one, "first"),
+            |_| {},
             &["linked", "n"],
         ),
-        (remove("n"), |one| unlink(one, "n"), &["linked"]),
+        (remove("n"), |one| unlink(one, "n"), |_| {}, &["linked"]),
     ];
-    for (request, call, names) in steps {
+    for (request, call, meanwhile, names) in steps {
         call(&one).expect("done");
-        // One thread has one slot, in which its answer stands by now.
-        let slot = &one.session().control().requests[0];
-        let mut bytes = [0; MESSAGE_MAX];
-        let used = request.encode(&mut bytes).expect("fits");
-        for (word, value) in slot.payload.iter().zip(bytes.chunks_exact(8)) {
-            word.store(
-                u64::from_le_bytes(value.try_into().unwrap()),
-                Ordering::Relaxed,
-            );
-        }
-        slot.length.store(used as u32, Ordering::Relaxed);
-        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::FREE);
-        pool.kill();
-        // As it stands where nobody has answered.
-        slot.state.store(slot_state::SUBMITTED, Ordering::Release);
-        pool.serve();
-        // By its next request the session comes back.
-        one.fold(false).expect("folded");
-        assert_eq!(slot.state.load(Ordering::Acquire), slot_state::DONE);
-        let told = arck_protocol::ring::finish(one.session().control(), 0, Duration::ZERO);
+        meanwhile(&other);
+        let told = answered_by_the_next(&mut pool, &one, &request);
         let told = match told {
             Ok(Response::Bytes(told)) => Named::decode(&told).expect("a name"),
             Ok(Response::Done) if matches!(request, Request::SetAttributes { .. }) => {
@@ -470,6 +463,11 @@ fn what_was_done_is_told_by_the_next_controller() {
         };
         assert_eq!(u64::from(told.inode), expected);
         assert_eq!(one.names(PATH).expect("names"), names);
+        if let Request::SetAttributes { .. } = request {
+            // Not set back.
+            let now = one.stat(At::Root, PATH.as_bytes(), 0).expect("there");
+            assert_eq!(now.mode & 0o7777, LATER);
+        }
     }
 }
 

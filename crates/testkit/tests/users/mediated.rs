@@ -4,6 +4,7 @@
 use super::Case;
 use super::world::{ANN, BOB, EVE, Session, World};
 use arck_core_state::FileKind;
+use arck_protocol::message::{allocation, which};
 use arck_protocol::{Request, Response};
 use arck_testkit::{Random, Shorthand};
 use arckfs::{At, Errno, Mediation, SetTime, Timestamp};
@@ -26,6 +27,10 @@ pub const ALL: &[Case] = &[
     (
         "who_lost_his_right_gives_space_to_what_he_has_open",
         who_lost_his_right_gives_space_to_what_he_has_open,
+    ),
+    (
+        "a_right_that_the_owner_takes_away_meanwhile_is_none",
+        a_right_that_the_owner_takes_away_meanwhile_is_none,
     ),
     (
         "attributes_are_set_by_who_may",
@@ -314,7 +319,7 @@ fn attributes_are_set_by_who_may() {
             let told = bob.0.session().request(&Request::SetAttributes {
                 inode,
                 generation,
-                which: 1,
+                which: which::MODE,
                 mode: 0o777,
                 accessed: 0,
                 modified: 0,
@@ -337,6 +342,83 @@ fn attributes_are_set_by_who_may() {
         assert_eq!(bob.get("/shared/all"), Ok(b"all".to_vec()));
         let mode = bob.0.stat(At::Root, b"/shared/hers", 0).expect("seen").mode;
         assert_eq!(mode & 0o777, 0o600);
+    });
+    assert_eq!(world.violations(), "");
+}
+
+/// Ann owns files, for what no message does, and has closed them in what nobody has folded: what Bob sends then, who could write them
+/// before, is refused; what he has open he writes.
+fn a_right_that_the_owner_takes_away_meanwhile_is_none() {
+    const FILES: u32 = 4;
+    let path = |number: u32| format!("/file-{number}");
+    let world = World::new(SIZE);
+    world.together(
+        ANN,
+        |ann, turns| {
+            for number in 0..=FILES {
+                ann.put(&path(number), &[b'a'; 10_000], 0o666);
+                mediate(ann, &path(number));
+            }
+            turns.next();
+            for number in 0..=FILES {
+                let name = path(number);
+                let handle = ann.0.open_at_root(&name, libc::O_RDWR).expect("opened");
+                assert_eq!(ann.0.write(handle, &[b'A'; 100_000], Some(0)), Ok(100_000));
+                assert!(ann.0.owns(At::Root, name.as_bytes()).expect("there"));
+                ann.chmod(&name, 0o600);
+                assert!(ann.0.owns(At::Root, name.as_bytes()).expect("there"));
+            }
+            turns.next();
+            for number in 0..FILES {
+                assert_eq!(ann.get(&path(number)), Ok(vec![b'A'; 100_000]), "{number}");
+            }
+        },
+        BOB,
+        |bob, turns| {
+            let known: Vec<(u32, u32)> = (0..FILES).map(|n| identity(bob, &path(n))).collect();
+            let open = bob.0.open_at_root(&path(FILES), libc::O_RDWR);
+            let open = open.expect("opened");
+            turns.next();
+            for ((inode, generation), number) in known.into_iter().zip(0..) {
+                let request = match number {
+                    0 => Request::Write {
+                        inode,
+                        generation,
+                        position: 0,
+                        append: false,
+                        bytes: b"his".to_vec(),
+                    },
+                    1 => Request::Resize {
+                        inode,
+                        generation,
+                        size: 5,
+                    },
+                    2 => Request::Allocate {
+                        inode,
+                        generation,
+                        position: 0,
+                        length: 5000,
+                        how: allocation::ZERO,
+                    },
+                    _ => Request::SetAttributes {
+                        inode,
+                        generation,
+                        which: which::MODIFIED,
+                        mode: 0,
+                        accessed: 0,
+                        modified: 1,
+                    },
+                };
+                let told = bob.0.session().request(&request);
+                assert_eq!(told, Err(Errno::ACCESS), "{request:?}");
+            }
+            assert_eq!(bob.0.write(open, b"his", Some(0)), Ok(3));
+            assert_eq!(bob.0.truncate_handle(open, 3), Ok(()));
+            turns.pass();
+        },
+    );
+    world.as_user(ANN, |ann| {
+        assert_eq!(ann.get(&path(FILES)), Ok(b"his".to_vec()))
     });
     assert_eq!(world.violations(), "");
 }
