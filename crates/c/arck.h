@@ -16,7 +16,7 @@
 // * All threads may use all handles. What is closed while another thread uses it is done before, or
 //   EBADF there. A handler of signals that has interrupted a call of Arck's makes none (EDEADLK).
 // * In a forked child a connection, a store and a log open a session of the child's own at their first
-//   need. Files and lists of names that its parent had open are ESTALE there. The parent notices nothing.
+//   need. Files, lists of names and queues that its parent had open are ESTALE there. The parent notices nothing.
 //
 // Made by cbindgen of crates/c. Who changes that makes it again:
 // ARCK_HEADER=write scripts/cargo test -p arck-c --test header
@@ -36,6 +36,32 @@
 // nothing).
 #define ARCK_WAIT_USUAL -1
 
+// An operation: reads size bytes from position on into buffer.
+#define ARCK_READ 1
+
+// An operation: writes size bytes of buffer from position on, also in a file that was opened to
+// append.
+#define ARCK_WRITE 2
+
+// An operation: writes size bytes of buffer at the file's end. A barrier: it waits for all earlier
+// requests of the file, and all later ones wait for it.
+#define ARCK_APPEND 3
+
+// An operation: makes durable what was written, as arck_fsync. A barrier.
+#define ARCK_SYNC 4
+
+// A flag: it goes before what is not urgent; among urgent requests, reads go before others.
+#define ARCK_URGENT 1
+
+// A flag of ARCK_SYNC: as arck_fdatasync.
+#define ARCK_DATA_ONLY 2
+
+// How a queue ends: what is queued is done.
+#define ARCK_FINISH 0
+
+// How a queue ends: what has not begun is cancelled.
+#define ARCK_CANCEL 1
+
 // Bytes of the longest value of a store.
 #define ARCK_VALUE_MAX 32768
 
@@ -47,6 +73,12 @@
 
 // Bytes of the longest record of a log, and of all that is appended together.
 #define ARCK_RECORD_MAX 1048576
+
+// Requests of a queue at most.
+#define ARCK_DEPTH_MAX 65536
+
+// The greatest weight of a queue.
+#define ARCK_WEIGHT_MAX 1000
 
 // What stands for something that is open: a number above 0 that means one thing in the life of a
 // process, or -1. No descriptor of the kernel's is one. All threads may use all of them.
@@ -77,6 +109,61 @@ struct arck_options {
     uint64_t section;
 };
 
+// What arck_submit takes. What is of no use to an operation is 0.
+struct arck_request {
+    // ARCK_READ, ARCK_WRITE, ARCK_APPEND, ARCK_SYNC.
+    uint32_t operation;
+    // 0, or some of ARCK_URGENT, ARCK_DATA_ONLY.
+    uint32_t flags;
+    // Of a read: it stays until the completion is reaped, is filled then, and is not to be looked
+    // at before. Of others: it is the caller's again when arck_submit returns.
+    void *buffer;
+    // Bytes of the buffer. More than 0x7ffff000 are read or written in part, as by read(2).
+    size_t size;
+    // From which byte on: 0 to 2^63 - 1.
+    int64_t position;
+    // Within how many nanoseconds from now on it has to begin; it completes with ETIMEDOUT
+    // otherwise. 0: it has no such time.
+    uint64_t within;
+    // The caller's own; it comes back with the completion.
+    uint64_t user;
+    // 0.
+    uint64_t reserved[2];
+};
+
+// What arck_spool_open has found in a spool.
+struct arck_replayed {
+    // Writes and appends that were queued and not done, and are done now.
+    uint64_t requests;
+    // Their bytes.
+    uint64_t bytes;
+    // Those that are dropped: their file is gone, or refuses them for ever (EFBIG and the like).
+    uint64_t dropped;
+};
+
+// What arck_reap and arck_wait give: what came of a request.
+struct arck_completion {
+    // Which: what arck_submit gave.
+    int64_t request;
+    // What the request said.
+    uint64_t user;
+    // How many bytes were read or written, 0 for a sync; -1: see error.
+    int64_t result;
+    // 0, or a number of errno. ECANCELED: it was cancelled, and nothing of it was done. ETIMEDOUT:
+    // it had not begun in time, and nothing of it was done. EFAULT: there is no such buffer; of a
+    // write nothing was done. Otherwise as of arck_pread, arck_pwrite, arck_fsync.
+    int32_t error;
+    // 0.
+    uint32_t reserved;
+    // Of an append: the position behind its bytes.
+    uint64_t end;
+    // Of a read: the write that it was served from before that was done, or 0. If that write fails,
+    // as its own completion says, the read has seen what never was in the file.
+    int64_t served_by;
+    // Of a write: the later one that was done in place of it and covers it, or 0.
+    int64_t covered_by;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -96,14 +183,14 @@ extern "C" {
 arck_handle arck_connect(const char *pool, const struct arck_options *options);
 
 // Closes whatever has a handle: a file, what lists names or keys, a batch or an enqueued record
-// that is given up, a follower, a store, a log, a connection.
+// that is given up, a follower, a queue, a set of queues, a store, a log, a connection.
 //
 // With a connection, a store or a log all that was opened in it is closed. Its session ends then,
 // and all that was done is folded when this returns. What other threads are doing there is done
 // before. The handle is none afterwards, whatever this says but EDEADLK. Blocks for a connection, a
-// store or a log. EBADF: it is no handle, or closed already. EDEADLK: a handler of signals has
-// interrupted a call. Another error (EIO, ENOSPC): not all was folded. In a forked child it does
-// not touch what is its parent's.
+// store or a log, and for a queue or a set while what has begun there is done. EBADF: it is no
+// handle, or closed already. EDEADLK: a handler of signals has interrupted a call. Another error
+// (EIO, ENOSPC): not all was folded. In a forked child it does not touch what is its parent's.
 int arck_close(arck_handle handle);
 
 // What the last call that failed in this thread says, in one line for people: never NULL, and there
@@ -421,6 +508,100 @@ arck_handle arck_log_follow(arck_handle log, uint64_t position);
 // EACCES, EIO.
 ssize_t arck_follower_next(arck_handle follower, void *buffer, size_t size, int wait, uint64_t
         *position);
+
+// Opens a set of queues, which has the threads that do their requests; gives a handle. One is
+// enough for a program, and for files of all connections.
+//
+// workers: how many threads, 1024 at most; 0: as many as there are processors. They start with the
+// first request, have all signals blocked but those of faults, and end when the set is closed.
+// Closing it closes its queues. In a forked child a set is its parent's. Does not block. EINVAL.
+arck_handle arck_queues(uint32_t workers);
+
+// Opens a queue of requests on an open file; gives a handle. The file stays open until the queue is
+// closed, also if its own handle is closed before.
+//
+// depth: how many requests may be outstanding or completed and not reaped, ARCK_DEPTH_MAX at most;
+// 0: 128. weight: its share beside other queues of the set, in bytes, ARCK_WEIGHT_MAX at most; 0:
+// 100. A file may have several queues. All threads may use them.
+//
+// Requests of a file that overlap, of which one writes, are done in the order of their submission,
+// whatever queue they are in; all others at the same time, or in any order. Closing the queue
+// cancels what has not begun, waits for what has, and forgets what was not reaped. EBADF, EINVAL,
+// EIO; ESTALE: the file or the set was opened before a fork.
+arck_handle arck_queue(arck_handle queues, arck_handle file, size_t depth, uint32_t weight);
+
+// Opens a spool, for arck_spooled_queue, and does what was queued there and is not done, since the
+// program was killed or the machine failed, in the order of submission; gives a handle. replayed,
+// unless it is NULL, gets what that was.
+//
+// connection and path as directory and path of arck_openat. If there is no such file, or it has no
+// bytes, it is made, mode 0600, for size bytes that are queued at once: 65536 to 2^32, and at least
+// twice the longest. Blocks until all is done. It is open until its handle and those of its queues
+// are closed. EBUSY: it is open, here or in another process. EPERM: others can write the file, and
+// could have anything done in the caller's name. EBADMSG: it is no spool. EXDEV: it was filled in
+// another pool. EINVAL: a size that there is not. And errors of arck_openat and arck_pwrite, also
+// of the files for which something was queued: then it is still there, and opening the spool again
+// goes on.
+arck_handle arck_spool_open(arck_handle connection, const char *path, uint64_t size, struct
+        arck_replayed *replayed);
+
+// Opens a queue as arck_queue does, whose writes and appends are durable when arck_submit returns:
+// they are in the spool then, and are done, in their order, when that is opened after a crash.
+//
+// path: where the file is found then, from the pool's root. What is queued so cannot be cancelled
+// (EALREADY) and has no within (EINVAL); closing waits for it. arck_submit says EAGAIN where the
+// spool is full, EMSGSIZE of more than half of it. Errors as of arck_queue. EINVAL: the path leads
+// to another file, or the file is the spool. EXDEV: the spool is of another connection. ENOENT,
+// ENAMETOOLONG, EFAULT; ESTALE: the spool was opened before a fork.
+arck_handle arck_spooled_queue(arck_handle queues, arck_handle file, size_t depth, uint32_t weight,
+        arck_handle spool, const char *path);
+
+// Submits a request; gives its number, which is above 0, means one request in the life of a set,
+// and is its place in the order.
+//
+// The bytes of a write or an append are copied before this returns; those of a read are put into
+// its buffer when its completion is reaped. Does not wait for requests. Durable is what has
+// completed, as by the plain call; what is queued ends with the process.
+//
+// EAGAIN: the queue is full, until something is reaped; or no thread can be started. EINVAL: a
+// wrong request, or its range ends behind 2^63 - 1. EBADF: the queue was ended, or the file was not
+// opened for that. ESTALE: the queue was opened before a fork. ENOMEM; EFAULT: request is NULL. A
+// buffer that is not there is EFAULT in the completion.
+int64_t arck_submit(arck_handle queue, const struct arck_request *request);
+
+// Takes what has completed, in the order of completion, most of them at most; gives how many. Never
+// blocks. EBADF, ESTALE; EFAULT: completions is NULL; then nothing is taken.
+ssize_t arck_reap(arck_handle queue, struct arck_completion *completions, size_t most);
+
+// Waits until at_least requests have completed, or none is outstanding, or the time is over: so
+// many milliseconds, -1: it has no end. Takes all that have completed; gives how many, which may be
+// 0.
+//
+// most: for how many completions there is room, which is the queue's depth at least. Without a
+// time-out the thread does requests of this queue itself meanwhile. Signals do not end the wait;
+// closing the queue does. EINVAL: too little room, or a time-out below -1. As arck_reap.
+ssize_t arck_wait(arck_handle queue, struct arck_completion *completions, size_t most, size_t
+        at_least, int timeout);
+
+// Cancels a request: it completes with ECANCELED, and nothing of it is done. Does not block.
+// EALREADY: it has begun, or a read was served from it; it completes as ever. ENOENT: it has
+// completed, or is none of this queue. EBADF, ESTALE.
+int arck_cancel(arck_handle queue, int64_t request);
+
+// Has a queue take no more requests (EBADF), and blocks until nothing is outstanding. how:
+// ARCK_FINISH or ARCK_CANCEL. What has completed can be reaped afterwards; the handle stays until
+// arck_close. EINVAL, EBADF, ESTALE.
+int arck_queue_end(arck_handle queue, int how);
+
+// How many requests of a queue are outstanding, and how many completions can be reaped. Each may be
+// NULL. EBADF, ESTALE.
+int arck_queue_count(arck_handle queue, size_t *outstanding, size_t *completed);
+
+// A descriptor of the kernel's that is readable as long as something can be reaped, for poll(2),
+// epoll(7) and what is built on them. It is made when it is asked for first, is the same each time,
+// and stays the queue's, with which it is closed: it is not to be read, written or closed. EMFILE,
+// ENFILE, ENOMEM, EBADF, ESTALE.
+int arck_queue_readiness(arck_handle queue);
 
 #ifdef __cplusplus
 }  // extern "C"

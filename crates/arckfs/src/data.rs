@@ -4,6 +4,7 @@
 pub mod extents;
 pub mod own;
 pub mod read;
+pub mod readable;
 pub mod size_limit;
 pub mod space;
 mod step;

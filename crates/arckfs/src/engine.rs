@@ -5,7 +5,9 @@
 //! not inside already.
 
 pub(crate) mod by_message;
+mod extended_by_message;
 mod names_by_message;
+pub(crate) mod patience;
 mod together;
 
 use crate::attributes::Attributing;

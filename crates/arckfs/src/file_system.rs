@@ -1,7 +1,9 @@
 //! The public face: one session and its operations, one method per family of system calls.
 
+mod copies;
 mod data;
 mod extended;
+mod finding;
 mod handing_on;
 mod locks;
 mod memory;
@@ -38,6 +40,8 @@ use arck_libfs_kit::engine::{Attempt, Need};
 use arck_libfs_kit::format::Durability;
 use arck_libfs_kit::format::PATH_MAX;
 use arck_libfs_kit::format::{FileKind, InodeNumber, ROOT_INODE};
+use arck_libfs_kit::memory::medium::{Curve, Delegated, Model};
+use arck_libfs_kit::memory::{delegation, medium};
 use arck_libfs_kit::messages::{InodeList, Request};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::session::SessionOptions;
@@ -60,6 +64,31 @@ pub struct FileSystem {
     mount: Vec<u8>,
 }
 
+/// How many nodes there are, and what is delegated on each to so many threads.
+fn delegated(threads: u32) -> (u32, Delegated) {
+    let (nodes, said) = match medium::model() {
+        Some(model) => (model.nodes, model.delegated),
+        None => (1, Delegated::usual(&Curve::NONE)),
+    };
+    (nodes, Delegated { threads, ..said })
+}
+
+/// What so many threads do at once.
+fn few(threads: u32) -> Delegated {
+    let usual = || Delegated::usual_at_once(&Curve::NONE);
+    let said = medium::model().map_or_else(usual, |model| model.at_once);
+    Delegated { threads, ..said }
+}
+
+/// How many they are; `None` where nothing is said.
+fn number(threads: Threads, said: fn(&Model) -> Delegated) -> Option<u32> {
+    match (threads, medium::model()) {
+        (Threads::Number(threads), _) => Some(threads),
+        (Threads::Auto, Some(model)) => Some(said(model).threads),
+        (Threads::Auto, None) | (Threads::Off, _) => None,
+    }
+}
+
 /// Flags of the path-taking calls, with the kernel's own values (`AT_*`).
 pub type AtFlags = i32;
 
@@ -77,6 +106,44 @@ impl FileSystem {
     /// Opens a session. Blocks until the controller answers (bounded).
     pub fn connect(options: &ConnectOptions) -> Result<FileSystem, ConnectError> {
         FileSystem::connect_within(options, arck_libfs_kit::session::REGION_SIZE)
+    }
+
+    /// Has large reads and writes of this process done by `threads` of its own for each memory node of the medium that the pool is emulated on,
+    /// or of the machine's memory, which is one node (OdinFS). How large, the medium says; where it does not, or there is none, 32 KiB and
+    /// 256 bytes. A forked child has none. EINVAL: none, or too many; EBUSY: there are others; EAGAIN: they cannot be started.
+    pub fn delegate(&self, threads: usize) -> Result<(), Errno> {
+        let threads = u32::try_from(threads).unwrap_or(u32::MAX);
+        let (nodes, delegated) = delegated(threads);
+        delegation::start(nodes, &delegated).map_err(|error| error.errno())
+    }
+
+    /// The same, with threads that are started when there is something for them to do, by a thread of which `may_start` says that it may:
+    /// not where the handler of a signal may have interrupted libc while it held a lock. Where they cannot be started each thread does its
+    /// own. EINVAL: too many.
+    pub fn delegate_when_wanted(
+        &self,
+        delegates: Threads,
+        may_start: fn() -> bool,
+    ) -> Result<(), Errno> {
+        let Some(threads) = number(delegates, |model| model.delegated) else {
+            return Ok(());
+        };
+        let (nodes, delegated) = delegated(threads);
+        let told = delegation::start_when_wanted(nodes, delegated, may_start);
+        told.map_err(|error| error.errno())
+    }
+
+    /// Has large reads and writes of this process done by who asks for them, but so many at once at each memory node, of all programs of its
+    /// user on the pool that have said the same (concurrency restriction: Dice and Kogan, Euro-Par 2019). How large, the medium says; where it does not, or
+    /// there is none, writes of 4 KiB and more. Instead of threads
+    /// that do it for others. A forked child has said nothing. Blocks, once. EINVAL: too many; ENFILE, EMFILE, ENOMEM.
+    pub fn at_once(&self, threads: Threads) -> Result<(), Errno> {
+        let Some(threads) = number(threads, |model| model.at_once) else {
+            return Ok(());
+        };
+        let gates = self.engine.session.gates()?;
+        let told = delegation::at_once(gates, &few(threads));
+        told.map_err(|error| error.errno())
     }
 
     /// The same with a region of `memory` bytes: see [`SessionOptions`].

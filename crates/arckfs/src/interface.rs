@@ -56,6 +56,53 @@ impl std::str::FromStr for Resolver {
     }
 }
 
+/// By how many threads at once large accesses to a memory node are done: those of who asks, as a gate lets them
+/// ([`FileSystem::at_once`](crate::FileSystem::at_once)), or others ([`FileSystem::delegate_when_wanted`](crate::FileSystem::delegate_when_wanted)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Threads {
+    /// By all that ask.
+    #[default]
+    Off,
+    /// As many as the description of the emulated medium says; off where none is emulated.
+    Auto,
+    /// So many, 1 to 64.
+    Number(u32),
+}
+
+impl Threads {
+    const MOST: u32 = arck_libfs_kit::memory::medium::DELEGATES_MAX;
+}
+
+/// No such number of threads; `Display` says what there can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no number of threads; there can be: 1 to {most}, auto, off", most = Threads::MOST)]
+pub struct NotThreads(String);
+
+impl std::str::FromStr for Threads {
+    type Err = NotThreads;
+
+    fn from_str(text: &str) -> Result<Threads, NotThreads> {
+        match (text, text.parse()) {
+            ("off", _) => Ok(Threads::Off),
+            ("auto", _) => Ok(Threads::Auto),
+            (_, Ok(threads)) if (1..=Threads::MOST).contains(&threads) => {
+                Ok(Threads::Number(threads))
+            }
+            _ => Err(NotThreads(text.to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Display for Threads {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Threads::Off => formatter.write_str("off"),
+            Threads::Auto => formatter.write_str("auto"),
+            Threads::Number(threads) => threads.fmt(formatter),
+        }
+    }
+}
+
 /// Why a session could not be opened; `Display` says what to do about it, in one line.
 #[derive(Debug)]
 pub struct ConnectError {

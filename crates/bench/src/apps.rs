@@ -32,9 +32,10 @@ use crate::progress::Progress;
 use app::{App, Figure};
 use arck_pm::PersistOption;
 use clap::{Args, ValueEnum};
-use side::Side;
+pub use side::{Side, said};
 use std::path::Path;
 use std::time::Instant;
+pub use tools::find;
 
 /// Bytes of the pool, and of memory that both sides need.
 const POOL: u64 = 4 << 30;

@@ -18,7 +18,6 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -398,20 +397,9 @@ pub fn main(arguments: &FacesArguments) -> Outcome<()> {
     let library = library.ok_or("which library? --library says it")?;
     let library = std::path::absolute(library).map_err(|error| error.to_string())?;
     let mut bench = Bench::start(POOL_SIZE, arguments.persist, arck.as_deref())?;
-    let output = bench
-        .worker(None)?
-        .args(["--task", "faces"])
-        .args(["--rounds", &arguments.rounds.to_string()])
-        .arg("--filter")
-        .arg(&library)
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("starting a worker: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("a worker failed: {}", output.status));
-    }
-    let rows = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("a worker's answer makes no sense: {error}"))?;
+    let library = library.display().to_string();
+    let rounds = arguments.rounds.to_string();
+    let rows = bench.answer("faces", &["--rounds", &rounds, "--filter", &library])?;
     let told = Told {
         machine,
         persist: arguments.persist.to_string(),

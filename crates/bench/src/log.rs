@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -182,20 +181,17 @@ pub fn main(arguments: &LogArguments) -> Outcome<()> {
     let arck = arguments.output.command()?;
     let mut bench = Bench::start(POOL_SIZE, arguments.persist, arck.as_deref())?;
     let writers = arguments.writers.iter().map(u64::to_string);
-    let output = bench
-        .worker(None)?
-        .args(["--task", "log"])
-        .args(["--rounds", &arguments.rounds.to_string()])
-        .args(["--filter", &writers.collect::<Vec<_>>().join(",")])
-        .args(["--records", &arguments.records.to_string()])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("starting a worker: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("a worker failed: {}", output.status));
-    }
-    let measured = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("a worker's answer makes no sense: {error}"))?;
+    let (rounds, records) = (arguments.rounds.to_string(), arguments.records.to_string());
+    let writers = writers.collect::<Vec<_>>().join(",");
+    let given = [
+        "--rounds",
+        &rounds,
+        "--filter",
+        &writers,
+        "--records",
+        &records,
+    ];
+    let measured = bench.answer("log", &given)?;
     let told = Told {
         machine,
         persist: arguments.persist.to_string(),

@@ -21,14 +21,18 @@
 //! | `webproxy` | small files as values: KVFS beside ArckFS |
 //! | `faces` | `libarck.so` beside the Rust API |
 //! | `log` | records appended and followed: the log beside ArckFS |
+//! | `queues` | many requests in flight on one file, beside plain calls |
 //! | `trees` | whole programs on trees of files |
 //! | `recovery` | until a pool with many files is served again |
 //! | `apps` | LevelDB, RocksDB, SQLite and redis, unmodified, by `arck run` |
+//! | `fio` | fio's asynchronous engines by `arck run`, beside its plain calls |
 //! | `loops`, `count` | a loop for each operation; its system calls, counted from outside |
 //! | `step` | what one operation does: instructions, cache lines, flushes, fences |
 //! | `trace` | looks at a child from outside, by ptrace |
 //! | `beside` | what the preload library costs calls that are not on the pool |
 //! | `start` | starting a program, memory and storage for each file |
+//! | `delegation` | large accesses delegated to a few threads of each node of an emulated medium |
+//! | `medium` | an emulated medium beside its description |
 //! | `floor` | what the machine itself asks for: a system call, a fence, a copied page |
 //! | `conversation` | orders to a worker, and its answers |
 //! | `latencies`, `progress` | how long single calls take; how far a measurement is |
@@ -47,7 +51,9 @@ mod chapter;
 mod conversation;
 mod count;
 mod crew;
+mod delegation;
 mod faces;
+mod fio;
 mod floor;
 mod fold;
 mod fxmark;
@@ -58,6 +64,7 @@ mod log;
 mod loops;
 mod machine;
 mod measure;
+mod medium;
 mod micro;
 mod mount;
 mod outcome;
@@ -66,6 +73,7 @@ mod page;
 mod personalities;
 mod pool;
 mod progress;
+mod queues;
 mod readme;
 mod recovery;
 mod report;
@@ -89,6 +97,14 @@ use std::process::ExitCode;
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
+    /// Emulate this medium on every pool that is measured: optane, cxl, dram, or a
+    /// file that describes one (docs/medium.md) [default: $ARCK_MEDIUM, else none]
+    #[arg(long, global = true, value_name = "NAME|FILE")]
+    medium: Option<String>,
+    /// The emulated medium has so many memory nodes, and not as many as its
+    /// description says: 1 to 16 [default: $ARCK_NODES]
+    #[arg(long, global = true, value_name = "N")]
+    nodes: Option<u32>,
 }
 
 #[derive(Subcommand)]
@@ -120,6 +136,10 @@ enum Command {
     /// What starting a program, a session, and each file cost in time, memory and storage
     Start(start::StartArguments),
     Floor(floor::FloorArguments),
+    /// Large accesses delegated to a few threads of each node of an emulated medium
+    Delegation(delegation::DelegationArguments),
+    /// Whether an emulated medium is as its file says: streamed writes and reads by 1 to 64 threads
+    Medium(medium::MediumArguments),
     /// What two threads get done beside one
     Threads(threads::ThreadsArguments),
     /// What two sessions get done that share a file or a directory, and what a hand-over takes
@@ -130,6 +150,10 @@ enum Command {
     Faces(faces::FacesArguments),
     /// Records appended by some writers, and followed: the log beside ArckFS
     Log(log::LogArguments),
+    /// Readers beside writers of one file, through queues of requests
+    Queues(queues::QueuesArguments),
+    /// fio's asynchronous engines at some depths, by `arck run`, beside psync
+    Fio(fio::FioArguments),
     /// Whole programs on trees of files: tar, git status, rm -rf, make
     Trees(trees::TreesArguments),
     /// How long it takes until a pool with many files is served: after a clean end, and after kills
@@ -140,6 +164,7 @@ enum Command {
 }
 
 fn run(arguments: Arguments) -> Outcome<()> {
+    pool::choose_medium(arguments.medium.as_deref(), arguments.nodes)?;
     match arguments.command {
         Some(Command::Report(arguments)) => all::main(&arguments),
         Some(Command::Readme(arguments)) => readme::main(&arguments),
@@ -155,11 +180,15 @@ fn run(arguments: Arguments) -> Outcome<()> {
         Some(Command::Beside(arguments)) => beside::main(&arguments),
         Some(Command::Start(arguments)) => start::main(&arguments),
         Some(Command::Floor(arguments)) => floor::main(&arguments),
+        Some(Command::Delegation(arguments)) => delegation::main(&arguments),
+        Some(Command::Medium(arguments)) => medium::main(&arguments),
         Some(Command::Threads(arguments)) => threads::main(&arguments),
         Some(Command::Sharing(arguments)) => sharing::main(&arguments),
         Some(Command::Webproxy(arguments)) => webproxy::main(&arguments),
         Some(Command::Faces(arguments)) => faces::main(&arguments),
         Some(Command::Log(arguments)) => log::main(&arguments),
+        Some(Command::Queues(arguments)) => queues::main(&arguments),
+        Some(Command::Fio(arguments)) => fio::main(&arguments),
         Some(Command::Trees(arguments)) => trees::main(&arguments),
         Some(Command::Recovery(arguments)) => recovery::main(&arguments),
         Some(Command::Worker(arguments)) => worker::main(&arguments),

@@ -5,11 +5,14 @@
 //! * The controller is a child process: `arck serve`, or, where there is no such command beside
 //!   this one, a fork of this process made before it has threads. Either ends when this process
 //!   does, whatever ends it: it waits for the end of a pipe.
+//! * A medium that is to be emulated ([`choose_medium`]) is named by the environment, which the controller has from this
+//!   process.
 //! * All files are in one scratch directory in memory that disappears with the [`Bench`].
 
 use crate::outcome::Outcome;
 use arck_controller::{Controller, MkfsOptions, Options, VIOLATIONS_LOG, VIOLATIONS_LOG_OLD, mkfs};
 use arck_pm::{DurabilityMode, PersistOption, PersistPolicy};
+use serde::de::DeserializeOwned;
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -43,6 +46,14 @@ enum Server {
         /// Closed to end it.
         line: Option<PipeWriter>,
     },
+}
+
+/// What the controller makes of it: with a medium, what is not flushed would not reach it.
+fn with_medium(persist: PersistOption) -> PersistOption {
+    match (persist, arck_medium::named(None)) {
+        (PersistOption::Auto, Some(_)) => PersistOption::Always,
+        (persist, _) => persist,
+    }
 }
 
 /// Whether there is memory for what a measurement makes in [`MEMORY`]; an error says how much there should be.
@@ -127,7 +138,7 @@ impl Bench {
             persist,
             shared,
             mode,
-            policy: persist.policy(mode),
+            policy: with_medium(persist).policy(mode),
         };
         bench.serve()?;
         Ok(bench)
@@ -289,6 +300,22 @@ impl Bench {
         }
         Ok(command)
     }
+
+    /// What a worker without a library answers that does a task; what it says besides is passed on.
+    pub fn answer<T: DeserializeOwned>(&self, task: &str, arguments: &[&str]) -> Outcome<T> {
+        let output = self
+            .worker(None)?
+            .args(["--task", task])
+            .args(arguments)
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| format!("starting a worker: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("a worker failed: {}", output.status));
+        }
+        serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("a worker's answer makes no sense: {error}"))
+    }
 }
 
 impl Drop for Bench {
@@ -393,8 +420,10 @@ fn serve_until_end(
     mut line: PipeReader,
     ready: PipeWriter,
 ) -> Outcome<()> {
+    let medium = arck_medium::chosen(None, None).map_err(|error| error.to_string())?;
     let options = Options {
         persist,
+        medium: medium.map(|medium| medium.model),
         ..Options::default()
     };
     let controller = Controller::open(pool, options)
@@ -404,6 +433,26 @@ fn serve_until_end(
     let mut end = [0];
     let _ = line.read(&mut end);
     controller.stop().map_err(|error| error.to_string())
+}
+
+/// `--medium` and `--nodes`, for all controllers that this process starts from now on; before there are threads.
+///
+/// # Errors
+/// One line, of a medium that is none.
+pub fn choose_medium(name: Option<&str>, nodes: Option<u32>) -> Outcome<()> {
+    arck_medium::chosen(name, nodes).map_err(|error| error.to_string())?;
+    let named = name.map(|name| arck_medium::named(Some(name)).unwrap_or_default());
+    let nodes = nodes.map(|nodes| nodes.to_string());
+    for (variable, value) in [
+        (arck_medium::VARIABLE, named),
+        (arck_medium::NODES_VARIABLE, nodes),
+    ] {
+        if let Some(value) = value {
+            // SAFETY: there is one thread.
+            unsafe { std::env::set_var(variable, value) };
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of a size such as `64M`, `1G` or `1GiB`: powers of 1024.

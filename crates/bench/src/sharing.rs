@@ -64,7 +64,7 @@ pub struct SharingArguments {
     rounds: usize,
 
     /// Milliseconds that a round of throughput takes
-    #[arg(long, value_name = "MS", default_value_t = 50)]
+    #[arg(long, value_name = "MS", default_value_t = 300)]
     time: u64,
 
     /// Hand-overs that count, for each case, with the controller awake and as many with it asleep

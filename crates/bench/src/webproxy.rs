@@ -22,7 +22,6 @@ use arckfs::{At, ConnectOptions, Errno, FileSystem};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -163,20 +162,13 @@ pub fn main(arguments: &WebproxyArguments) -> Outcome<()> {
     let machine = Machine::look();
     let arck = arguments.output.command()?;
     let mut bench = Bench::start(POOL_SIZE, arguments.persist, arck.as_deref())?;
-    let output = bench
-        .worker(None)?
-        .args(["--task", "webproxy"])
-        .args(["--rounds", &arguments.rounds.to_string()])
-        .args(["--threads", &arguments.threads.to_string()])
-        .args(["--mean", &arguments.mean.to_string()])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("starting a worker: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("a worker failed: {}", output.status));
-    }
-    let rows = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("a worker's answer makes no sense: {error}"))?;
+    let [rounds, threads, mean] = [
+        arguments.rounds.to_string(),
+        arguments.threads.to_string(),
+        arguments.mean.to_string(),
+    ];
+    let given = ["--rounds", &rounds, "--threads", &threads, "--mean", &mean];
+    let rows = bench.answer("webproxy", &given)?;
     let told = Told {
         machine,
         persist: arguments.persist.to_string(),

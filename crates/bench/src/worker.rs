@@ -34,6 +34,8 @@ pub enum Task {
     Webproxy,
     Faces,
     Log,
+    Queues,
+    Delegation,
     Make,
     First,
 }
@@ -110,6 +112,14 @@ pub fn main(arguments: &WorkerArguments) -> Outcome<()> {
         let (records, rounds) = (arguments.records, arguments.rounds);
         let measured = crate::log::measure(places, writers, records, rounds)?;
         return print(&measured);
+    }
+    if arguments.task == Task::Queues {
+        let asked = arguments.filter.as_deref().unwrap_or_default();
+        let places = (&*arguments.pool, &*arguments.tmpfs);
+        return print(&crate::queues::measure(places, asked)?);
+    }
+    if arguments.task == Task::Delegation {
+        return crate::delegation::work(&arguments.pool);
     }
     if arguments.task == Task::Make {
         return crate::recovery::make(&arguments.pool);

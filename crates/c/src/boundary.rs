@@ -8,6 +8,7 @@
 //! * Arck moves the bytes of a buffer by the routines that it moves those of unmodified programs by: what other
 //!   threads change meanwhile may come out mixed, and does no harm.
 
+use crate::requests::{Completion, Replayed, Request};
 use crate::trouble::Trouble;
 use arckfs::Errno;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -66,6 +67,24 @@ pub struct PositionRoom(*mut u64);
 /// Room for a handle.
 #[repr(transparent)]
 pub struct HandleRoom(*mut i64);
+
+/// Room for a count.
+#[repr(transparent)]
+pub struct CountRoom(*mut usize);
+
+/// A request.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct RequestAt(*const Request);
+
+/// Room for completions, an array of them.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct CompletionsRoom(*mut Completion);
+
+/// Room for what a replay has done.
+#[repr(transparent)]
+pub struct ReplayedRoom(*mut Replayed);
 
 /// Wishes, or none.
 #[repr(transparent)]
@@ -175,6 +194,34 @@ impl Times {
     }
 }
 
+impl RequestAt {
+    /// EFAULT.
+    pub fn get(self) -> Result<Request, Trouble> {
+        match self.0.is_null() {
+            true => Err(Errno::FAULT.into()),
+            // SAFETY: C's promise of one; any bytes are good for it.
+            false => Ok(unsafe { self.0.read_unaligned() }),
+        }
+    }
+}
+
+impl CompletionsRoom {
+    /// That there is room for so many, before anything is taken. EFAULT, EINVAL.
+    pub fn expected(self, count: usize) -> Result<(), Trouble> {
+        let length = count.checked_mul(size_of::<Completion>());
+        checked(length.ok_or(Errno::INVAL)?, self.0.is_null()).map(|_| ())
+    }
+
+    /// Puts them there, no more than were expected; gives how many.
+    pub fn put(self, completions: &[Completion]) -> isize {
+        for (index, one) in completions.iter().enumerate() {
+            // SAFETY: C's promise of room for as many as were expected.
+            unsafe { self.0.add(index).write_unaligned(*one) };
+        }
+        completions.len().cast_signed()
+    }
+}
+
 impl Wishes {
     /// As many bytes of a structure of C's as `T` has, or as its first word says that there are, where that is less: the rest
     /// are zeroes. E2BIG: there are more, and not all of these are zeroes. EINVAL: there are fewer than `least`.
@@ -260,5 +307,7 @@ filled!(
     StatisticsRoom: libc::statvfs,
     DirentRoom: libc::dirent,
     PositionRoom: u64,
-    HandleRoom: i64
+    HandleRoom: i64,
+    CountRoom: usize,
+    ReplayedRoom: Replayed
 );

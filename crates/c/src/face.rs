@@ -9,5 +9,6 @@ mod listing;
 mod log;
 mod names;
 mod paths;
+mod queues;
 mod sessions;
 mod store;

@@ -1,17 +1,17 @@
 //! Forks: a child has the handles that its parent had.
 //!
 //! A connection, a store or a log opens a session of the child's own at its first need; a batch goes on, and so does a follower.
-//! Files and directories that are open are the parent's (ESTALE).
+//! Files and directories that are open are the parent's (ESTALE), and so are queues.
 //!
 //! # Invariants
-//! * Whoever forks has the locks of [`open_files`] and of [`parts`] meanwhile: in the child nobody else
+//! * Whoever forks has the locks of [`open_files`], of [`parts`] and of [`queues`] meanwhile: in the child nobody else
 //!   has them, and what they protect is whole.
 //! * A handler of signals that forks where it has interrupted a call takes no lock: it may be its own thread's. Arck is of no
 //!   use in that child.
 //! * Nothing is done here that is not done for the parent's good: it notices nothing.
 
 use crate::inside::{self, Inside};
-use crate::{open_files, parts};
+use crate::{open_files, parts, queues};
 use std::cell::RefCell;
 use std::sync::{MutexGuard, Once};
 
@@ -24,6 +24,7 @@ thread_local! {
 struct Locked {
     _files: MutexGuard<'static, open_files::Free>,
     _parts: MutexGuard<'static, parts::Parts>,
+    _queues: MutexGuard<'static, queues::Table>,
     _inside: Inside,
 }
 
@@ -36,6 +37,7 @@ extern "C" fn before() {
             *locked = Some(Locked {
                 _files: open_files::lock(),
                 _parts: parts::lock(),
+                _queues: queues::lock(),
                 _inside: inside,
             });
         }

@@ -3,13 +3,16 @@
 //! Invariant: a number that is no handle that is open is EBADF, whatever it is: 0, -1, a descriptor of the kernel's, one
 //! of another kind, one that was closed.
 
-use crate::inside::Inside;
+use crate::inside::{self, Inside};
 use crate::open_files::{self, OpenFile};
 use crate::parts::{self, Part, State};
+use crate::queues::{self, OpenQueue, Set};
 use crate::roots::{self, Connection, What};
+use crate::spools;
 use crate::trouble::Trouble;
 use arck_kvfs::Store;
 use arck_logfs::Log;
+use arck_queues::{QueueOptions, Spool};
 use arckfs::{At, Errno, FileSystem, Handle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +33,8 @@ enum Kind {
     Root = 1,
     File = 2,
     Part = 3,
+    Queues = 4,
+    Queue = 5,
 }
 
 fn handle_of(kind: Kind, key: u64) -> i64 {
@@ -44,6 +49,8 @@ fn parsed(handle: i64) -> Option<(Kind, u64)> {
         1 => Kind::Root,
         2 => Kind::File,
         3 => Kind::Part,
+        4 => Kind::Queues,
+        5 => Kind::Queue,
         _ => return None,
     };
     Some((kind, word & ((1 << KIND) - 1)))
@@ -77,6 +84,29 @@ pub fn add_file(root: u32, handle: Handle, files: &FileSystem) -> Result<i64, Tr
 
 pub fn add_part(root: u32, state: State) -> i64 {
     handle_of(Kind::Part, parts::add(root, state))
+}
+
+pub fn add_queues(set: Set) -> i64 {
+    handle_of(Kind::Queues, queues::add_set(set))
+}
+
+/// A queue of a file, with the threads of the set that a handle means, and perhaps with the spool of another and the path that finds the file.
+/// EBADF, ESTALE, EINVAL; EXDEV: the spool is of another connection.
+pub fn add_queue(
+    set: i64,
+    place: &Place,
+    options: QueueOptions,
+    spool: Option<(i64, &[u8])>,
+) -> Result<i64, Trouble> {
+    let set = key_of(set, Kind::Queues)?;
+    let file = (place.files, place.file()?);
+    let spool = match spool {
+        None => None,
+        Some((spool, path)) => Some((place.ring(spool)?, spools::expect_same(file, path)?)),
+    };
+    let spool = spool.as_ref().map(|(ring, path)| (ring, *path));
+    let queue = OpenQueue::open(set, file, options, spool)?;
+    Ok(handle_of(Kind::Queue, queues::add(place.root, queue)?))
 }
 
 /// Where a call on a pool begins: inside of a connection, at its root or at something that is open in it.
@@ -148,6 +178,22 @@ impl Place {
         }
     }
 
+    /// What queues keep of a spool of the same connection. EXDEV, EBADF, ESTALE.
+    fn ring(&self, spool: i64) -> Result<Arc<Spool>, Trouble> {
+        let part = parts::get(key_of(spool, Kind::Part)?)?;
+        let state = part.use_alone()?;
+        let State::Spool(spool) = &*state else {
+            return Err(Trouble::no_handle());
+        };
+        match part.root == self.root {
+            true => spool.ring(),
+            false => Err(Trouble::said(
+                Errno::XDEV,
+                "the spool is of another connection",
+            )),
+        }
+    }
+
     /// The file that is meant, which is no connection. EBADF.
     #[inline]
     pub fn file(&self) -> Result<Handle, Trouble> {
@@ -186,6 +232,13 @@ pub fn part(handle: i64) -> Result<(Inside, Arc<Part>, &'static What), Trouble> 
     Ok((inside, parts::get(key)?, what))
 }
 
+/// A queue, inside of the connection of its file. EBADF, ESTALE.
+pub fn queue(handle: i64) -> Result<(Inside, Arc<OpenQueue>), Trouble> {
+    let key = key_of(handle, Kind::Queue)?;
+    let (inside, _) = roots::get(queues::root_of(key))?;
+    Ok((inside, queues::get(key)?))
+}
+
 /// Makes the handle of a part one of nothing; to be called inside.
 pub fn forget_part(handle: i64) -> Result<Arc<Part>, Trouble> {
     parts::take(key_of(handle, Kind::Part)?)
@@ -197,6 +250,7 @@ pub fn close(handle: i64) -> Result<(), Trouble> {
         (Kind::Root, _) => {
             let root = root_key(handle)?;
             roots::close(root, || {
+                queues::close_all_of(root);
                 open_files::forget_all_of(root);
                 parts::forget_all_of(root);
             })
@@ -208,6 +262,14 @@ pub fn close(handle: i64) -> Result<(), Trouble> {
                 connection.files()?.close(file.handle);
             }
             Ok(())
+        }
+        (Kind::Queues, key) => {
+            let _inside = inside::enter(inside::NOTHING)?;
+            queues::close_set(key)
+        }
+        (Kind::Queue, key) => {
+            let (_inside, _) = roots::get(queues::root_of(key))?;
+            queues::close(key)
         }
         (Kind::Part, _) => {
             let (_inside, part, what) = part(handle)?;

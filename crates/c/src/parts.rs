@@ -1,11 +1,12 @@
 //! What is opened in a connection, a store or a log, and has a state of its own: names of a directory, keys of a store,
-//! batches, followers, records that were enqueued.
+//! batches, followers, records that were enqueued, spools.
 //!
 //! # Invariants
 //! * A number is that of one part for ever, and says what it was opened in.
 //! * One thread uses a part at a time; another one that comes meanwhile is told so (EBUSY), and does not wait.
 //! * Whoever uses a part is inside of what it was opened in, and so it is there.
 
+use crate::spools::OpenSpool;
 use crate::trouble::Trouble;
 use arck_logfs::{Enqueued, Follower};
 use arckfs::{Errno, Handle};
@@ -31,6 +32,7 @@ pub enum State {
     Batch(Changes),
     Follower(Box<Follower<'static>>),
     Enqueued(Enqueued),
+    Spool(OpenSpool),
 }
 
 pub struct Part {

@@ -72,11 +72,16 @@ impl Trouble {
         )
     }
 
+    pub fn errno(&self) -> Errno {
+        self.errno
+    }
+
     pub fn is(&self, errno: i32) -> bool {
         self.errno.raw_os_error() == errno
     }
 
-    fn text(&self) -> String {
+    /// The line for people.
+    pub fn text(&self) -> String {
         match &self.line {
             Line::Usual => {
                 let error = std::io::Error::from_raw_os_error(self.errno.raw_os_error());

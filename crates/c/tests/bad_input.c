@@ -5,6 +5,9 @@
 #include <limits.h>
 #include <sys/xattr.h>
 
+// Of queues.
+static arck_handle set;
+
 // What each call says to a handle that is none of its kind.
 static void refuse(arck_handle handle, bool is_file, bool is_directory, bool is_names, bool is_store, bool is_log)
 {
@@ -13,6 +16,8 @@ static void refuse(arck_handle handle, bool is_file, bool is_directory, bool is_
     struct statvfs statistics;
     struct dirent dirent;
     struct iovec vector = {room, sizeof room};
+    struct arck_request request = {ARCK_READ, 0, room, sizeof room, 0, 0, 0, {0, 0}};
+    struct arck_completion completion;
     uint64_t position;
 
     if (!is_directory) {
@@ -83,6 +88,16 @@ static void refuse(arck_handle handle, bool is_file, bool is_directory, bool is_
         FAILS(EBADF, arck_log_cut(handle, 0));
         FAILS(EBADF, arck_log_follow(handle, 0));
     }
+    if (!is_file)
+        FAILS(EBADF, arck_queue(set, handle, 0, 0));
+    FAILS(EBADF, arck_queue(handle, handle, 0, 0));
+    FAILS(EBADF, arck_submit(handle, &request));
+    FAILS(EBADF, arck_reap(handle, &completion, 1));
+    FAILS(EBADF, arck_wait(handle, &completion, 1, 1, 0));
+    FAILS(EBADF, arck_cancel(handle, 1));
+    FAILS(EBADF, arck_queue_end(handle, ARCK_FINISH));
+    FAILS(EBADF, arck_queue_count(handle, NULL, NULL));
+    FAILS(EBADF, arck_queue_readiness(handle));
     FAILS(EBADF, arck_log_commit(handle, NULL));
     FAILS(EBADF, arck_follower_next(handle, room, sizeof room, 0, NULL));
 }
@@ -101,6 +116,10 @@ static void numbers_that_are_no_handles(void)
         refuse(none[i], false, false, false, false, false);
         FAILS(EBADF, arck_close(none[i]));
     }
+    // One of queues is none of the others.
+    set = arck_queues(0);
+    CHECK(set > 0);
+    refuse(set, false, false, false, false, false);
     srand(7);
     for (int i = 0; i < 20000; i++) {
         arck_handle handle = (arck_handle)((uint64_t)rand() << 42 ^ (uint64_t)rand() << 20 ^ (uint64_t)rand());

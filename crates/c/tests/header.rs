@@ -17,7 +17,7 @@ const HEAD: &str = "\
 // * All threads may use all handles. What is closed while another thread uses it is done before, or
 //   EBADF there. A handler of signals that has interrupted a call of Arck's makes none (EDEADLK).
 // * In a forked child a connection, a store and a log open a session of the child's own at their first
-//   need. Files and lists of names that its parent had open are ESTALE there. The parent notices nothing.
+//   need. Files, lists of names and queues that its parent had open are ESTALE there. The parent notices nothing.
 //
 // Made by cbindgen of crates/c. Who changes that makes it again:
 // ARCK_HEADER=write scripts/cargo test -p arck-c --test header
@@ -26,9 +26,9 @@ const HEAD: &str = "\
 fn made(root: &Path) -> String {
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml");
     let builder = cbindgen::Builder::new().with_config(config);
-    let mut names: Vec<_> = ["options", "handles"].map(str::to_owned).into();
+    let mut names: Vec<_> = ["options", "handles", "requests"].map(str::to_owned).into();
     // In an order for readers.
-    let faces = "sessions files names attributes extended listing store log";
+    let faces = "sessions files names attributes extended listing store log queues";
     names.extend(faces.split(' ').map(|face| format!("face/{face}")));
     let add = |builder: cbindgen::Builder, name: &String| {
         builder.with_src(root.join(format!("src/{name}.rs")))

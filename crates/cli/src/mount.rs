@@ -208,7 +208,10 @@ fn serve(arguments: &MountArguments) -> Result<ExitCode, String> {
     }
     let user = match arguments.beneath {
         true => None,
-        false => Some(crate::run::User::attach(&pool, None)?),
+        false => Some(crate::run::User::attach(
+            &pool,
+            &crate::run::Wishes::new(None, None, None),
+        )?),
     };
     let options = MountOptions {
         pool,

@@ -12,6 +12,7 @@
 
 mod arguments;
 mod beneath;
+mod delegating;
 mod group;
 mod guard;
 mod hold;
@@ -41,6 +42,7 @@ pub use hold::give_up as give_up_point;
 pub use locks::{Place, mark_private, take_use_lock, wait_for_mount_unused};
 pub use own_mount::give_up as give_up_own_mount;
 pub use pool::{User, default_pool, locate, named_or_default, why_none, without_superblock};
+pub use private::Wishes;
 use rustix::fd::OwnedFd;
 use telling::say;
 pub use telling::{plain, speak_as};
@@ -185,12 +187,15 @@ fn run(arguments: &RunArguments) -> Result<ExitStatus, Refusal> {
     let resolver = group::resolver(arguments)?;
     let group = group::name(arguments, resolver, &pool, mount, &library);
     group::tell(&mut command, group.as_deref(), resolver);
+    delegating::tell(&mut command, delegating::few(arguments)?);
     if let Some(collector) = &collector {
         command.env("ARCK_REPORT", collector.path());
     }
     let _reach = reach::Reach::tell(arguments, &mut command);
 
-    let user = pool::User::attach(&pool, arguments.persist.map(Persist::name))?;
+    let persist = arguments.persist.map(Persist::name);
+    let wishes = Wishes::new(persist, arguments.medium.as_deref(), arguments.nodes);
+    let user = pool::User::attach(&pool, &wishes)?;
     // While what is beneath is prepared.
     let membership = group::Membership::begin(group.as_deref(), resolver, &pool, mount);
     let server = |point: Option<&OwnedFd>| match arguments.no_mount {

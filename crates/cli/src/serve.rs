@@ -35,6 +35,7 @@ const BUSY_AFTER: Duration = Duration::from_millis(300);
   arck serve /dev/shm/pool                   until Ctrl-C or SIGTERM
   arck serve /dev/shm/pool --shared          for programs of all users
   arck serve /dev/shm/pool --persist always  as if the memory were persistent
+  arck serve /dev/shm/pool --medium optane   as slow as Optane memory
   arck serve /dev/shm/pool --mount /mnt/pool for programs that arck run does not
                                              reach too (arck mount --help)
 
@@ -48,6 +49,16 @@ pub struct ServeArguments {
     /// Which stores are flushed: auto, always or never
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_persist)]
     persist: PersistOption,
+
+    /// Emulate this medium: optane, cxl, dram, or a file that describes one (docs/medium.md); none for
+    /// none [default: $ARCK_MEDIUM, else none]
+    #[arg(long, value_name = "NAME|FILE")]
+    medium: Option<String>,
+
+    /// The emulated medium has so many memory nodes, and not as many as its description says: 1 to 16
+    /// [default: $ARCK_NODES]
+    #[arg(long, value_name = "N", value_parser = crate::number::parse::<u32>)]
+    nodes: Option<u32>,
 
     /// Write the line `ready` to this descriptor once the pool is served; with --private, lines that
     /// begin with `opening` before, if that takes long
@@ -166,8 +177,12 @@ fn serve(arguments: &ServeArguments) -> Result<(), String> {
         ending_signals().map_err(|errno| format!("cannot watch for signals: {}", plain(errno)))?;
     let pool = crate::run::named_or_default(arguments.pool.as_deref())?;
     let (progress, opened) = tell_of_opening(arguments.private, ready.as_ref(), &pool);
+    // Before this process becomes the pool's owner, who may not read it.
+    let medium = arck_medium::chosen(arguments.medium.as_deref(), arguments.nodes)
+        .map_err(|error| error.to_string())?;
     let options = Options {
         persist: arguments.persist,
+        medium: medium.map(|medium| medium.model),
         progress: Some(manager.opening(progress)),
         lease: Duration::from_micros(arguments.lease),
         grace: Duration::from_millis(arguments.grace),

@@ -11,7 +11,7 @@ pub fn with_session(
     work: impl FnOnce(&FileSystem) -> Result<(), String>,
 ) -> Result<(), String> {
     let pool = crate::run::locate(pool)?;
-    let user = crate::run::User::attach(&pool, None)?;
+    let user = crate::run::User::attach(&pool, &crate::run::Wishes::new(None, None, None))?;
     let options = ConnectOptions {
         pool,
         mount: b"/arck".to_vec(),

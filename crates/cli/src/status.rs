@@ -30,6 +30,9 @@ reach them: an object a line with --json.
 Free is what a new session could fill: what a session was granted counts as
 used. Of processes you see your own; the pool's user and root see all.
 
+\"Mediated\" are files and directories that nobody owns for a change: as
+`arck attr` said, as the controller found, or mapped by several sessions.
+
 \"Closing\" is what follows from a chmod, chown or move that takes rights away:
 what is beneath moves to where those cannot read it who may not any more.
 

@@ -2,6 +2,7 @@
 
 use crate::pool::progress::ProgressHook;
 use crate::state::tables::CrashHook;
+use arck_pm::medium::Model;
 use arck_pm::{DurabilityMode, PersistOption};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ pub struct Division {
 pub struct Options {
     /// Which stores are flushed.
     pub persist: PersistOption,
+    /// The medium that the controller and all its sessions emulate. With one, `persist` is `Always` where it is `Auto`:
+    /// what is not flushed has no medium to reach.
+    pub medium: Option<Model>,
     /// An owner keeps an inode at least so long against other writers.
     pub lease: Duration,
     /// After a refusal, the owner may repair its delta for so long, unless another session wants
@@ -65,10 +69,21 @@ pub struct Options {
     pub crash_hook: Option<CrashHook>,
 }
 
+impl Options {
+    /// Which stores are flushed, the medium considered.
+    pub(crate) fn persist(&self) -> PersistOption {
+        match (self.persist, self.medium) {
+            (PersistOption::Auto, Some(_)) => PersistOption::Always,
+            (persist, _) => persist,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
             persist: PersistOption::Auto,
+            medium: None,
             lease: Duration::from_micros(500),
             grace: Duration::from_secs(2),
             patience: Duration::from_millis(2),

@@ -1,7 +1,8 @@
 //! Extended attributes: one page of an inode that has any.
 //!
 //! The page lies in a data segment, and like file data it is written by the session that may
-//! write the file, without anybody checking its bytes: readers take it for what it may be.
+//! write the file, without anybody checking its bytes: readers take it for what it may be. (By the controller, where it is asked
+//! by message to do it.)
 //!
 //! # Invariants
 //! * Entries stand one behind another from byte 0 on: length of the name (2 bytes, 6 to 255),
@@ -66,6 +67,23 @@ impl Page {
         self.entries().find(|entry| entry.0 == name).map(|e| e.1)
     }
 
+    /// Bytes of all entries, from the first on.
+    pub fn length(&self) -> usize {
+        self.entries()
+            .map(|(name, value)| HEAD + name.len() + value.len())
+            .sum()
+    }
+
+    /// The same names, with values that are empty.
+    pub fn names(&self) -> Page {
+        let (mut names, mut at) = (Page::default(), 0);
+        for (name, _) in self.entries() {
+            // They fit where they stood with their values.
+            at = names.put(at, name, b"").unwrap_or(at);
+        }
+        names
+    }
+
     /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries().next().is_none()
@@ -77,15 +95,20 @@ impl Page {
         let mut at = 0;
         let others = self.entries().filter(|entry| entry.0 != name);
         for (name, value) in others.chain(value.map(|value| (name, value))) {
-            let end = at + HEAD + name.len() + value.len();
-            let place = page.0.get_mut(at..end)?;
-            place[..2].copy_from_slice(&u16::try_from(name.len()).ok()?.to_le_bytes());
-            place[2..HEAD].copy_from_slice(&u16::try_from(value.len()).ok()?.to_le_bytes());
-            place[HEAD..HEAD + name.len()].copy_from_slice(name);
-            place[HEAD + name.len()..].copy_from_slice(value);
-            at = end;
+            at = page.put(at, name, value)?;
         }
         Some(page)
+    }
+
+    /// Writes an entry; gives where the next one begins. `None` if it does not fit.
+    fn put(&mut self, at: usize, name: &[u8], value: &[u8]) -> Option<usize> {
+        let end = at + HEAD + name.len() + value.len();
+        let place = self.0.get_mut(at..end)?;
+        place[..2].copy_from_slice(&u16::try_from(name.len()).ok()?.to_le_bytes());
+        place[2..HEAD].copy_from_slice(&u16::try_from(value.len()).ok()?.to_le_bytes());
+        place[HEAD..HEAD + name.len()].copy_from_slice(name);
+        place[HEAD + name.len()..].copy_from_slice(value);
+        Some(end)
     }
 }
 
@@ -104,6 +127,9 @@ mod tests {
         assert_eq!(page.get(b"user.b"), Some(&b""[..]));
         assert_eq!(page.get(b"user."), None);
         assert_eq!(page.entries().count(), 2);
+        assert_eq!(page.length(), 2 * (HEAD + 6) + 3);
+        let names = page.with(b"user.b", Some(b"")).unwrap();
+        assert_eq!(page.names(), names.with(b"user.a", Some(b"")).unwrap());
         let page = page.with(b"user.a", None).unwrap();
         let page = page.with(b"user.b", None).unwrap();
         assert_eq!(page, Page::default());

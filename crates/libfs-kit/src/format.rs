@@ -4,6 +4,7 @@
 //! [`names`](crate::names). Who finds something lacking adds it here, with its use in mind.
 
 pub use arck_core_state::geometry::{FILE_SIZE_MAX, LINKS_MAX, NAME_MAX, PATH_MAX};
+pub use arck_core_state::header::HeaderKind;
 pub use arck_core_state::superblock::Durability;
 pub use arck_core_state::{
     FileKind, IndexRoot, InodeNumber, Mediation, PAGE_SIZE, PagePtr, Pages, ROOT_INODE,

@@ -25,6 +25,18 @@ pub mod guarded {
     };
 }
 
+/// The medium that is emulated: what it is like.
+pub mod medium {
+    pub use arck_pm::medium::{Curve, DELEGATES_MAX, Delegated, Model, Way, model};
+}
+
+/// Large copies by a fixed set of threads for each memory node.
+pub mod delegation {
+    pub use arck_pm::delegation::{
+        Batch, Gates, at_once, batch, is_started, is_wanted, start, start_when_wanted, stop,
+    };
+}
+
 /// Pieces of the session's mappings at addresses that a program chose.
 pub mod placing {
     pub use arck_pm::placing::{

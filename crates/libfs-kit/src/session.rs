@@ -26,6 +26,7 @@ mod segments;
 
 use crate::connection::{Answered, Connection, PATIENCE};
 use crate::membership::Membership;
+use crate::memory::delegation::Gates;
 use crate::received::Received;
 use crate::region::Region;
 use crate::telling::misused;
@@ -79,6 +80,7 @@ pub struct Session {
     is_of_group: bool,
     membership: Membership,
     state: std::sync::OnceLock<&'static State>,
+    gates: std::sync::OnceLock<&'static Gates>,
     opened_before: AtomicPtr<Session>,
 }
 
@@ -379,6 +381,9 @@ impl Session {
         let _ = self.pool.replace_all_by_zeroes();
         for file in [&self.arena, &self.headers] {
             let _ = file.replace_by_zeroes();
+        }
+        if let Some(gates) = self.gates.get() {
+            gates.let_go();
         }
         for mapping in [&self.bitmap, &self.membership.control_mapping] {
             let _ = mapping.replace_by_zeroes();

@@ -1,6 +1,5 @@
 //! Attributes of inodes and of the pool, and extended attributes.
 
-use crate::errno;
 use crate::nodes::{Node, timestamp};
 use crate::open::Open;
 use crate::users::Session;
@@ -21,9 +20,10 @@ pub struct Changes {
     pub modified: Option<TimeOrNow>,
 }
 
-/// stat.
+/// stat. ESTALE: it is gone.
 pub fn of(fs: &FileSystem, node: Node) -> Result<Attributes, Errno> {
-    fs.stat(node.at(), b"", ITSELF).map_err(errno)
+    let found = fs.stat(node.at(), b"", ITSELF);
+    found.map_err(|failure| node.lost(failure))
 }
 
 fn time(wish: Option<TimeOrNow>) -> SetTime {
@@ -49,17 +49,17 @@ pub fn change(
                 let (opener, handle) = open.enter()?;
                 opener.truncate_handle(handle, size)?;
             }
-            None => session
-                .enter()?
-                .truncate(node.at(), b"", size)
-                .map_err(errno)?,
+            None => {
+                let cut = session.enter()?.truncate(node.at(), b"", size);
+                cut.map_err(|failure| node.lost(failure))?;
+            }
         }
     }
     let fs = session.enter()?;
     if changes.uid.is_some() || changes.gid.is_some() {
         let [uid, gid] = [changes.uid, changes.gid].map(|id| id.unwrap_or(u32::MAX));
         let changed = fs.change_owner(node.at(), b"", uid, gid, ITSELF);
-        match changed.map_err(errno) {
+        match changed.map_err(|failure| node.lost(failure)) {
             // What has no name and was never folded is known by its being open alone.
             Err(Errno::AGAIN) => {
                 let held = held().ok_or(Errno::AGAIN)?;
@@ -69,12 +69,12 @@ pub fn change(
         }
     }
     if let Some(mode) = changes.mode {
-        fs.change_mode(node.at(), b"", mode & 0o7777, ITSELF)
-            .map_err(errno)?;
+        let changed = fs.change_mode(node.at(), b"", mode & 0o7777, ITSELF);
+        changed.map_err(|failure| node.lost(failure))?;
     }
     let (accessed, modified) = (time(changes.accessed), time(changes.modified));
-    fs.set_times(node.at(), b"", accessed, modified, ITSELF)
-        .map_err(errno)
+    let set = fs.set_times(node.at(), b"", accessed, modified, ITSELF);
+    set.map_err(|failure| node.lost(failure))
 }
 
 /// getxattr: the value.
@@ -86,7 +86,7 @@ pub fn extended(
 ) -> Result<(usize, Vec<u8>), Errno> {
     let mut value = vec![0; room];
     let length = fs.get_extended(Subject::Path(node.at(), b"", ITSELF), name, &mut value);
-    let length = length.map_err(errno)?;
+    let length = length.map_err(|failure| node.lost(failure))?;
     value.truncate(length);
     Ok((length, value))
 }
@@ -95,7 +95,7 @@ pub fn extended(
 pub fn extended_names(fs: &FileSystem, node: Node, room: usize) -> Result<(usize, Vec<u8>), Errno> {
     let mut names = vec![0; room];
     let length = fs.list_extended(Subject::Path(node.at(), b"", ITSELF), &mut names);
-    let length = length.map_err(errno)?;
+    let length = length.map_err(|failure| node.lost(failure))?;
     names.truncate(length);
     Ok((length, names))
 }
@@ -109,13 +109,15 @@ pub fn set_extended(
     flags: i32,
 ) -> Result<(), Errno> {
     let subject = Subject::Path(node.at(), b"", ITSELF);
-    fs.set_extended(subject, name, value, flags).map_err(errno)
+    let set = fs.set_extended(subject, name, value, flags);
+    set.map_err(|failure| node.lost(failure))
 }
 
 /// removexattr.
 pub fn remove_extended(fs: &FileSystem, node: Node, name: &[u8]) -> Result<(), Errno> {
     let subject = Subject::Path(node.at(), b"", ITSELF);
-    fs.remove_extended(subject, name).map_err(errno)
+    let removed = fs.remove_extended(subject, name);
+    removed.map_err(|failure| node.lost(failure))
 }
 
 /// Before a file is written by who may not keep its set-id bits, through what another one has opened who may: they go.

@@ -18,10 +18,11 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Opens a file, or (with O_DIRECTORY) a directory, that the kernel has found.
+/// Opens a file, or (with O_DIRECTORY) a directory, that the kernel has found. ESTALE: it is gone.
 pub fn open(fs: &FileSystem, node: Node, flags: i32) -> Result<Handle, Errno> {
     let flags = flags & (KEPT | libc::O_TRUNC | libc::O_DIRECTORY);
-    fs.open(node.at(), b"", flags, 0).map_err(errno)
+    let opened = fs.open(node.at(), b"", flags, 0);
+    opened.map_err(|failure| node.lost(failure))
 }
 
 /// Makes a file and opens it; with O_EXCL only if it is not there: EEXIST.

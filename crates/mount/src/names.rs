@@ -78,7 +78,8 @@ pub fn rename(fs: &FileSystem, from: Place<'_>, to: Place<'_>, flags: u32) -> Re
 /// Where a symbolic link leads.
 pub fn read_link(fs: &FileSystem, link: Node) -> Result<Vec<u8>, Errno> {
     let mut target = vec![0; libc::PATH_MAX as usize];
-    let length = fs.read_link(link.at(), b"", &mut target).map_err(errno)?;
+    let length = fs.read_link(link.at(), b"", &mut target);
+    let length = length.map_err(|failure| link.lost(failure))?;
     target.truncate(length);
     Ok(target)
 }

@@ -4,7 +4,8 @@
 //! no table of what the kernel knows, and nothing to forget. One number never means two inodes at a time; of
 //! directories that it means one after the other the kernel is told different generations ([`lives`](crate::lives)).
 
-use arckfs::{At, Attributes, Timestamp};
+use crate::errno;
+use arckfs::{At, Attributes, Errno, Failure, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,6 +37,15 @@ impl Node {
     /// For calls that take a path from there on; with an empty one, for the inode itself.
     pub fn at(self) -> At {
         At::Inode(self.number, self.generation)
+    }
+
+    /// What the kernel is told of a call on the inode itself that has failed: that it is gone is ESTALE, by which the kernel looks
+    /// the name up once more that another file has got meanwhile, and not that there is no such name.
+    pub fn lost(self, failure: Failure) -> Errno {
+        match errno(failure) {
+            Errno::NOENT => Errno::STALE,
+            errno => errno,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One process-wide byte that says what the primitives have to do: whether the
 //! processor's flush instruction is known and which it is, whether to flush,
-//! and whether a trace is recorded.
+//! whether a trace is recorded, and whether a medium is emulated.
 //!
 //! Invariant: every primitive makes exactly one relaxed load of this byte. It
 //! is relaxed because it carries no data: setting the policy or starting a
@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const FLUSH: u8 = 1;
 const RECORD: u8 = 1 << 1;
+const EMULATE: u8 = 1 << 2;
 /// Above this, 0 while the instruction is not known: asking the processor takes some microseconds in a
 /// virtual machine, and who flushes nothing need not.
-const INSTRUCTION_SHIFT: u32 = 2;
+const INSTRUCTION_SHIFT: u32 = 3;
 
 /// Until told otherwise the process flushes, the choice that loses nothing.
 static CONTROL: AtomicU8 = AtomicU8::new(FLUSH);
@@ -41,6 +42,17 @@ impl Control {
     #[inline(always)]
     pub(crate) fn records(self) -> bool {
         self.0 & RECORD != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn emulates(self) -> bool {
+        self.0 & EMULATE != 0
+    }
+
+    /// Whether anything is to be done besides the access itself: one test, as long as there is not.
+    #[inline(always)]
+    pub(crate) fn is_watched(self) -> bool {
+        self.0 & (RECORD | EMULATE) != 0
     }
 
     #[inline(always)]
@@ -86,6 +98,10 @@ fn set(bit: u8, on: bool) {
 
 pub(crate) fn set_flushing(on: bool) {
     set(FLUSH, on);
+}
+
+pub(crate) fn set_emulating(on: bool) {
+    set(EMULATE, on);
 }
 
 pub(crate) fn set_recording(on: bool) {

@@ -13,10 +13,12 @@
 //! streaming copy leaves every byte either streamed or flushed, so that one
 //! [`crate::fence`] makes the whole range durable; none of them fences.
 
-use crate::control;
+use crate::control::{self, Control};
 use crate::error::Fault;
 use crate::flush::{flush_lines, store_fence};
+use crate::guarded::guarded_copy;
 use crate::lines::Parts;
+use crate::medium::{self, BULK_READ, Way};
 use crate::record;
 use crate::routines::{copy_bytes, fetch_line, fill_bytes, stream_lines, stream_word};
 use crate::untraced::guarded_store_untraced;
@@ -52,8 +54,72 @@ pub unsafe fn copy(destination: *mut u8, source: *const u8, len: usize) {
 /// As [`copy`].
 #[inline(always)]
 pub unsafe fn copy_out(destination: *mut u8, source: *const u8, len: usize) {
+    if len >= BULK_READ && control::load().emulates() {
+        // SAFETY: as this function's contract says.
+        return unsafe { slow_copy_out(destination, source, len) };
+    }
     // SAFETY: as this function's contract says.
     unsafe { copy_bytes(destination, source, len) }
+}
+
+/// A bulk read of an emulated medium.
+///
+/// # Safety
+/// As [`copy`].
+#[cold]
+#[inline(never)]
+unsafe fn slow_copy_out(destination: *mut u8, source: *const u8, len: usize) {
+    let begun = medium::copies(Way::Read, source);
+    // SAFETY: as this function's contract says.
+    unsafe { copy_bytes(destination, source, len) };
+    medium::copied(begun, Way::Read, source, len);
+}
+
+/// Copies out of shared memory whose file somebody else may truncate.
+///
+/// # Errors
+/// [`Fault`].
+///
+/// # Safety
+/// As [`guarded_copy`](crate::guarded::guarded_copy).
+#[inline(always)]
+pub(crate) unsafe fn guarded_copy_out(
+    destination: *mut u8,
+    source: *const u8,
+    len: usize,
+) -> Result<(), Fault> {
+    if len >= BULK_READ && control::load().emulates() {
+        // SAFETY: as this function's contract says.
+        return unsafe { slow_guarded_copy_out(destination, source, len) };
+    }
+    // SAFETY: as this function's contract says.
+    unsafe { guarded_copy(destination, source, len) }
+}
+
+/// A bulk read of an emulated medium.
+///
+/// # Errors
+/// [`Fault`].
+///
+/// # Safety
+/// As [`guarded_copy`](crate::guarded::guarded_copy).
+#[cold]
+#[inline(never)]
+unsafe fn slow_guarded_copy_out(
+    destination: *mut u8,
+    source: *const u8,
+    len: usize,
+) -> Result<(), Fault> {
+    let begun = medium::copies(Way::Read, source);
+    // SAFETY: as this function's contract says.
+    let outcome = unsafe { guarded_copy(destination, source, len) };
+    medium::copied(begun, Way::Read, source, done(outcome, len));
+    outcome
+}
+
+/// How many bytes were copied.
+fn done(outcome: Result<(), Fault>, len: usize) -> usize {
+    outcome.map_or_else(|fault| fault.copied, |()| len)
 }
 
 /// Copies `len` bytes, of any length and alignment, past the cache: streaming
@@ -69,11 +135,42 @@ pub unsafe fn copy_out(destination: *mut u8, source: *const u8, len: usize) {
 #[track_caller]
 pub unsafe fn stream(destination: *mut u8, source: *const u8, len: usize) {
     let control = control::load();
-    if control.records() {
+    if control.is_watched() {
         // SAFETY: as this function's contract says.
-        unsafe { record::store(destination, source, len, Stores::Streaming) };
+        unsafe { watched_stream(control, destination, source, len) };
         return;
     }
+    // SAFETY: as this function's contract says.
+    unsafe { bare_stream(control, destination, source, len) }
+}
+
+/// Streams, and is traced, or slow.
+///
+/// # Safety
+/// As [`copy`].
+#[cold]
+#[inline(never)]
+#[track_caller]
+unsafe fn watched_stream(control: Control, destination: *mut u8, source: *const u8, len: usize) {
+    let begun = control
+        .emulates()
+        .then(|| medium::copies(Way::Write, destination));
+    // SAFETY: as this function's contract says.
+    unsafe {
+        match control.records() {
+            true => record::store(destination, source, len, Stores::Streaming),
+            false => bare_stream(control, destination, source, len),
+        }
+    }
+    if let Some(begun) = begun {
+        medium::copied(begun, Way::Write, destination, len);
+    }
+}
+
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+unsafe fn bare_stream(control: Control, destination: *mut u8, source: *const u8, len: usize) {
     if !control.flushes() {
         // SAFETY: as this function's contract says.
         unsafe { copy_bytes(destination, source, len) };
@@ -111,7 +208,7 @@ pub unsafe fn stream(destination: *mut u8, source: *const u8, len: usize) {
 #[track_caller]
 pub unsafe fn stream_and_fence(destination: *mut u8, source: *const u8, len: usize) {
     let control = control::load();
-    if control.records() || control.flushes() {
+    if control.is_watched() || control.flushes() {
         // SAFETY: as this function's contract says.
         unsafe { stream(destination, source, len) };
         crate::fence();
@@ -145,6 +242,23 @@ pub unsafe fn stream_and_fence(destination: *mut u8, source: *const u8, len: usi
 #[track_caller]
 pub unsafe fn stream_u64(destination: *mut u64, value: u64) {
     let control = control::load();
+    if control.is_watched() {
+        // SAFETY: as this function's contract says.
+        unsafe { watched_stream_u64(control, destination, value) };
+        return;
+    }
+    // SAFETY: as this function's contract says.
+    unsafe { bare_stream_u64(control, destination, value) }
+}
+
+/// Streams a word, and is traced, or slow.
+///
+/// # Safety
+/// As [`stream_u64`].
+#[cold]
+#[inline(never)]
+#[track_caller]
+unsafe fn watched_stream_u64(control: Control, destination: *mut u64, value: u64) {
     if control.records() {
         // SAFETY: the value is 8 readable bytes, the destination as promised.
         unsafe {
@@ -155,8 +269,20 @@ pub unsafe fn stream_u64(destination: *mut u64, value: u64) {
                 Stores::Streaming,
             )
         };
-        return;
+    } else {
+        // SAFETY: as this function's contract says.
+        unsafe { bare_stream_u64(control, destination, value) };
     }
+    if control.emulates() {
+        // A line of its own, as if it had been flushed.
+        medium::flushed(destination.cast_const().cast(), 8);
+    }
+}
+
+/// # Safety
+/// As [`stream_u64`].
+#[inline(always)]
+unsafe fn bare_stream_u64(control: Control, destination: *mut u64, value: u64) {
     if control.flushes() {
         // SAFETY: as this function's contract says.
         unsafe { stream_word(destination, value) };
@@ -233,10 +359,39 @@ pub unsafe fn guarded_store(
     stores: Stores,
 ) -> Result<(), Fault> {
     let control = control::load();
-    if control.records() {
+    if control.is_watched() {
         // SAFETY: as this function's contract says.
-        return unsafe { record::guarded_store(destination, source, len, stores) };
+        return unsafe { watched_guarded_store(control, destination, source, len, stores) };
     }
     // SAFETY: as this function's contract says.
     unsafe { guarded_store_untraced(destination, source, len, stores) }
+}
+
+/// A guarded store that is traced, or slow.
+///
+/// # Safety
+/// As [`guarded_store`].
+#[cold]
+#[inline(never)]
+#[track_caller]
+unsafe fn watched_guarded_store(
+    control: Control,
+    destination: *mut u8,
+    source: *const u8,
+    len: usize,
+    stores: Stores,
+) -> Result<(), Fault> {
+    let is_slow = control.emulates() && stores == Stores::Streaming;
+    let begun = is_slow.then(|| medium::copies(Way::Write, destination));
+    // SAFETY: as this function's contract says.
+    let outcome = unsafe {
+        match control.records() {
+            true => record::guarded_store(destination, source, len, stores),
+            false => guarded_store_untraced(destination, source, len, stores),
+        }
+    };
+    if let Some(begun) = begun {
+        medium::copied(begun, Way::Write, destination, done(outcome, len));
+    }
+    outcome
 }

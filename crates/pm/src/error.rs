@@ -1,5 +1,6 @@
 //! What can go wrong, and which errno a program should see for it.
 
+use crate::medium::ModelError;
 use rustix::io::Errno;
 
 /// Result of the fallible operations of this crate.
@@ -47,6 +48,9 @@ pub enum Error {
     /// A trace is already being recorded in this process.
     #[error("a trace is already being recorded in this process")]
     AlreadyRecording,
+    /// A medium that cannot be emulated.
+    #[error("the medium: {0}")]
+    Medium(#[from] ModelError),
     /// `--persist` takes auto, always or never.
     #[error("unknown persistence option {0:?}: use auto, always or never")]
     UnknownPersistOption(String),
@@ -61,7 +65,7 @@ impl Error {
             Error::Fault(_) => Errno::IO,
             Error::System { errno, .. } => *errno,
             Error::AlreadyRecording => Errno::BUSY,
-            Error::UnknownPersistOption(_) => Errno::INVAL,
+            Error::UnknownPersistOption(_) | Error::Medium(_) => Errno::INVAL,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::control::{self, Control};
 pub use crate::control::{FlushInstruction, know_leaf_7};
 pub use crate::lines::CACHE_LINE;
 use crate::lines::lines_of;
-use crate::record;
+use crate::{medium, record};
 
 /// Whether this process flushes. One process serves one pool at a time with
 /// one durability mode, so the policy belongs to the process.
@@ -56,12 +56,25 @@ pub fn flush_instruction() -> FlushInstruction {
 #[track_caller]
 pub unsafe fn flush_range(address: *const u8, len: usize) {
     let control = control::load();
-    if control.records() {
-        record::flush(address, len);
+    if control.is_watched() {
+        watched_flush(control, address, len);
     }
     if control.flushes() {
         // SAFETY: as this function's contract says.
         unsafe { flush_lines(control, address, len) };
+    }
+}
+
+/// What a flush is besides itself: traced, and slow.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn watched_flush(control: Control, address: *const u8, len: usize) {
+    if control.records() {
+        record::flush(address, len);
+    }
+    if control.emulates() {
+        medium::flushed(address, len);
     }
 }
 
@@ -110,15 +123,34 @@ unsafe fn flush_line(_: FlushInstruction, _: *const u8) {}
 #[track_caller]
 pub fn fence() {
     let control = control::load();
-    if control.records() {
-        record::fence();
+    if control.is_watched() {
+        watched_fence(control);
+        return;
     }
+    bare_fence(control);
+}
+
+#[inline(always)]
+fn bare_fence(control: Control) {
     if control.flushes() {
         store_fence();
     } else {
         // No instruction on x86-64: ordinary stores are seen in program order.
         atomic::fence(Ordering::Release);
     }
+}
+
+/// A fence that is traced, or slow.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn watched_fence(control: Control) {
+    if control.records() {
+        record::fence();
+    }
+    let begun = control.emulates().then(medium::fences).flatten();
+    bare_fence(control);
+    medium::fenced(begun);
 }
 
 /// The fence instruction itself, whatever the policy; orders streaming stores

@@ -13,6 +13,8 @@
 //! | [`placing`] | pieces of mappings at addresses that a program chose |
 //! | [`guarded`] | copies that turn SIGBUS into an error |
 //! | [`durability`] | which durability a directory offers, and what to flush |
+//! | [`delegation`] | large copies by a fixed set of threads for each memory node |
+//! | [`medium`] | an emulated medium: the time that flushes, fences and bulk copies take |
 //! | [`record`] | a trace of all of it, and what a crash may leave |
 //!
 //! Invariants of the crate:
@@ -22,7 +24,7 @@
 //! * Every store, flush and fence made through the crate (except through a
 //!   `&AtomicU64` handed out by [`SharedBytes::atomic_u64`]) reaches the trace
 //!   while one is being recorded.
-//! * Unless a trace is being recorded, nothing here allocates, locks or calls an
+//! * Unless a trace is being recorded or a medium emulated, nothing here allocates, locks or calls an
 //!   interposable libc function on the data path, so all of it may run inside a
 //!   preload library.
 
@@ -36,6 +38,7 @@ compile_error!("arck-pm is written for x86-64 Linux: it uses clwb, sfence and mo
 pub mod address_space;
 mod control;
 pub mod copy;
+pub mod delegation;
 pub mod durability;
 mod error;
 mod far;
@@ -46,6 +49,7 @@ pub mod huge_pages;
 mod lines;
 pub mod long;
 pub mod mapping;
+pub mod medium;
 pub mod order;
 pub mod placing;
 pub mod record;

@@ -85,6 +85,12 @@ impl<T> Flushed<T> {
         }
     }
 
+    /// What other threads have made durable: as good as what this one has flushed, and fenced once more with that.
+    #[inline(always)]
+    pub(crate) fn by_others() -> Flushed<T> {
+        Flushed::new()
+    }
+
     /// One token for two of the same subject; to gather in loops.
     #[inline(always)]
     pub fn join(self, _other: Flushed<T>) -> Flushed<T> {

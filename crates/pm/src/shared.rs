@@ -392,7 +392,7 @@ impl<'a> SharedBytes<'a> {
     ) -> Result<()> {
         let source = self.checked(offset, len)?;
         // SAFETY: the source is inside the view, the destination as promised.
-        unsafe { guarded::guarded_copy(destination, source, len) }
+        unsafe { copy::guarded_copy_out(destination, source, len) }
             .map_err(|fault| located(fault, source, len))
     }
 

@@ -8,13 +8,13 @@
 //!   libc's calls pass), finds it a stack that is large enough, and turns a panic into EIO.
 
 use crate::raw::{self, syscall};
-use crate::settings::{FILE_SYSTEM, GROUP, MOUNT, POOL, WAIT};
+use crate::settings::{AT_ONCE, DELEGATES, FILE_SYSTEM, GROUP, MOUNT, POOL, WAIT};
 use crate::{stack, thread};
 pub use arckfs::{
     At, Attributes, ConnectOptions, Errno, Failure, FileSystem, Handle, MapRequest, MoveRequest,
-    NamedPipe, OpenedPipe, Opening, Resolver, SetTime, Statistics, Subject, Timestamp, any_maps,
-    forks, give_up_reservations, has_maps, hold_maps, let_go_of_maps, mounted_number, receive_pipe,
-    side_of,
+    NamedPipe, OpenedPipe, Opening, Resolver, SetTime, Statistics, Subject, Threads, Timestamp,
+    any_maps, forks, give_up_reservations, has_maps, hold_maps, let_go_of_maps, mounted_number,
+    receive_pipe, side_of,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -131,6 +131,16 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
         print(b"ARCK_FS names no file system: arckfs and fpfs are known; the pool is not served to this program");
         return Err(Errno::IO);
     };
+    let Some(delegates) = threads(DELEGATES.get()) else {
+        UNREACHABLE.store(true, Ordering::Relaxed);
+        print(b"ARCK_DELEGATE is no number of threads: 1 to 64, auto and off are known; the pool is not served to this program");
+        return Err(Errno::IO);
+    };
+    let Some(at_once) = threads(AT_ONCE.get()) else {
+        UNREACHABLE.store(true, Ordering::Relaxed);
+        print(b"ARCK_AT_ONCE is no number of threads: 1 to 64, auto and off are known; the pool is not served to this program");
+        return Err(Errno::IO);
+    };
     let options = ConnectOptions {
         pool: std::ffi::OsStr::from_bytes(POOL.get()).into(),
         mount: MOUNT.get().to_vec(),
@@ -149,6 +159,11 @@ fn open_session_locked() -> Result<&'static FileSystem, Errno> {
             let minor = 0x8_0000 | ((identity[0] ^ identity[1]) & 0x7_ffff) as u32;
             DEVICE.store(libc::makedev(0, minor), Ordering::Relaxed);
             crate::reserved::reserve(session.descriptors());
+            // The numbers have been looked at.
+            let _ = session.delegate_when_wanted(delegates, || !thread::is_in_handler());
+            if session.at_once(at_once).is_err() {
+                print(b"what programs have together to be few at a time cannot be had: ARCK_AT_ONCE is not heeded by this program");
+            }
             let session = Box::into_raw(Box::new(session));
             SESSION.store(session, Ordering::Release);
             // SAFETY: just published; never freed in this process.
@@ -177,6 +192,14 @@ fn resolver() -> Option<Resolver> {
     match FILE_SYSTEM.get() {
         b"" => Some(Resolver::default()),
         name => std::str::from_utf8(name).ok()?.parse().ok(),
+    }
+}
+
+/// By how many threads large accesses are done, as a setting says.
+fn threads(setting: &[u8]) -> Option<Threads> {
+    match setting {
+        b"" => Some(Threads::default()),
+        text => std::str::from_utf8(text).ok()?.parse().ok(),
     }
 }
 

@@ -212,6 +212,8 @@ const SYSCALL_LENGTH: i64 = 2;
 /// library: some of Go's.
 fn give_up() {
     unreached::say_of_this(unreached::Reason::OwnStorage);
+    thread::has_no_block();
+    patch::foreign::end();
     // SAFETY: switches this thread's dispatch off.
     unsafe { syscall!(libc::SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0) };
 }
@@ -504,6 +506,10 @@ unsafe fn clone_thread(
     let from = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize };
     // What others than libc give a thread for its storage has no block of this library's in it.
     let own = given.flags & libc::CLONE_SETTLS as u64 != 0 && is_libcs(from);
+    if !own {
+        thread::has_no_block();
+        patch::foreign::end();
+    }
     // SAFETY: as in `on_sigsys`.
     unsafe { clone_on_stack(number, a, given, context, if own { OWN } else { 0 }) }
 }

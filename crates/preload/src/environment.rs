@@ -111,11 +111,13 @@ impl Executed {
             let mut directory = [0u8; settings::PATH_MAX];
             let directory_length = directory::name(&mut directory).unwrap_or(0).max(1) as usize - 1;
             let sites = traps::tell();
-            let added: [(&[u8], &[u8]); 14] = [
+            let added: [(&[u8], &[u8]); 16] = [
                 (b"ARCK_POOL=", settings::POOL.get()),
                 (b"ARCK_MOUNT=", settings::MOUNT.get()),
                 (b"ARCK_GROUP=", settings::GROUP.get()),
                 (b"ARCK_FS=", settings::FILE_SYSTEM.get()),
+                (b"ARCK_DELEGATE=", settings::DELEGATES.get()),
+                (b"ARCK_AT_ONCE=", settings::AT_ONCE.get()),
                 (b"ARCK_REPORT=", settings::REPORT.get()),
                 (b"ARCK_DISPATCH=", settings::DISPATCH.get()),
                 (b"ARCK_PATCH=", settings::PATCH.get()),

@@ -39,6 +39,7 @@ mod environment;
 mod handlers;
 mod handover;
 mod lock_files;
+mod maps;
 mod memory;
 mod patch;
 mod path;

@@ -30,9 +30,12 @@
 //!
 //! * Whoever is cancelled in a stub unwinds as from the original `syscall`; see [`unwinding`].
 //!
+//! Sites of other code are rewritten where that makes its calls for each thing that it does ([`foreign`]).
+//!
 //! Setting ARCK_PATCH=never leaves all to the traps.
 
 mod common;
+pub mod foreign;
 pub mod hints;
 pub mod places;
 pub mod shared;
@@ -45,15 +48,15 @@ pub mod unwinding;
 use crate::descriptors::replacements;
 use crate::dispatch::kind;
 use crate::dispatch::text::{is_libcs, libcs};
-use crate::raw::{self, syscall};
+use crate::raw;
 use crate::{settings, thread};
 use places::{
-    Area, ENTRY, FAR_STUBS, FAR_STUBS_SIZE, LOCK, READ, REFUSED, Range, STUBS, STUBS_SIZE, State,
-    distance, state,
+    ENTRY, FAR_STUBS, FAR_STUBS_SIZE, LOCK, READ, REFUSED, Range, STUBS, STUBS_SIZE, State,
+    distance, is_in_a_word, reserve, state,
 };
 use site::{Before, find_before, is_simple, make_jump, make_stub};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use stub::{arck_patched_avx, arck_patched_sse};
+use stub::{OSXSAVE, arck_patched_avx, arck_patched_sse, kept_by_system};
 use text::{Calls, Jump, Jumps};
 use traps::OFTEN;
 
@@ -67,9 +70,9 @@ const NEXT: u8 = 0x48;
 /// # Safety
 /// `after` is the address behind a `syscall` instruction.
 pub unsafe fn trapped(number: usize, after: usize) {
-    // Of other code it is not known who jumps where.
     if !is_libcs(after) {
-        return;
+        // SAFETY: the caller's promise.
+        return unsafe { foreign::trapped(number, after) };
     }
     traps::ALL.fetch_add(1, Ordering::Relaxed);
     if state() != State::On {
@@ -107,8 +110,9 @@ pub unsafe fn trapped(number: usize, after: usize) {
 /// # Safety
 /// As for [`trapped`].
 unsafe fn rewrite_alone(number: usize, after: usize) {
+    // A handler that left it in between would leave it locked.
+    let _inside = thread::enter();
     if !LOCK.swap(true, Ordering::Acquire) {
-        let _inside = thread::enter();
         // SAFETY: the caller's promise; the lock is held.
         unsafe { rewrite(number, after) };
         LOCK.store(false, Ordering::Release);
@@ -154,11 +158,6 @@ unsafe fn rewrite(number: usize, after: usize) {
             text::place(&[jump], alone);
         }
     }
-}
-
-/// Whether a jump at this site lies in one aligned word, so that it can be written while others run.
-fn is_in_a_word(site: usize) -> bool {
-    site % 8 <= 3
 }
 
 /// Before a thread is made. Before the first: rewrites the sites that are known from the start, and then all
@@ -225,34 +224,6 @@ unsafe fn rewrite_read(function: usize, jumps: &mut Jumps) {
     }
 }
 
-/// Takes memory for stubs at or below `from`, trying `tries` places `step` apart.
-fn reserve(area: &Area, size: usize, from: usize, step: usize, tries: usize) {
-    for i in 0..tries {
-        let Some(hint) = (from & !0xffff).checked_sub(i * step) else {
-            break;
-        };
-        // SAFETY: takes the address only if nothing is there.
-        let got = unsafe {
-            syscall!(
-                libc::SYS_mmap,
-                hint,
-                size,
-                libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
-                -1isize,
-                0
-            )
-        };
-        if got == hint as isize {
-            area.start.store(hint, Ordering::Release);
-            return;
-        }
-        if got != raw::error(libc::EEXIST) {
-            break;
-        }
-    }
-}
-
 /// Traps, of whatever sites, before those that are known from the start are rewritten.
 const EARLY: usize = 3;
 /// Traps until then.
@@ -309,18 +280,11 @@ pub fn rewrite_known() {
 /// As `is_x86_feature_detected!`, which asks the processor a dozen questions: each takes microseconds in a
 /// virtual machine, and this is done at the start of every program.
 fn has_avx() -> bool {
-    use std::arch::x86_64::_xgetbv;
-    /// Of `ECX` of leaf 1: the system uses XSAVE; the processor has AVX.
-    const OSXSAVE: u32 = 1 << 27;
+    /// Of `ECX` of leaf 1.
     const AVX: u32 = 1 << 28;
-    #[target_feature(enable = "xsave")]
-    fn saved() -> u64 {
-        // SAFETY: register 0 is there where there is XSAVE.
-        unsafe { _xgetbv(0) }
-    }
     let both = OSXSAVE | AVX;
     // SAFETY: the system uses XSAVE. The state of the SSE and AVX registers is bits 1 and 2.
-    features() & both == both && unsafe { saved() } & 6 == 6
+    features() & both == both && unsafe { kept_by_system() } & 6 == 6
 }
 
 /// `ECX` of the processor's leaf 1: of the answer that the loader had, if it tells.

@@ -1,7 +1,8 @@
 //! The program's rings: where it has their memory, and what has become of each.
 //!
 //! # Invariants
-//! * A ring is known by the identity of its descriptor's file, whatever its number. Nothing of it is kept open here, not even its
+//! * A ring is known by its number, as long as that was not closed or replaced, which the library sees; and else by the identity of its
+//!   descriptor's file, whatever its number. Nothing of it is kept open here, not even its
 //!   memory: where it has lost a number, another one is looked for among all that the program has.
 //! * What is read in its memory is guarded: the program may have taken it away, or put anything there. It cannot be sent
 //!   where the program could not go by itself.
@@ -157,6 +158,16 @@ pub fn of(descriptor: usize) -> Option<&'static Ring> {
     if !any() {
         return None;
     }
+    let is_at = |ring: &&Ring| {
+        ring.number.load(ORDER) == descriptor
+            && (!thread::is_one_unseen() || ring.is_at(descriptor))
+    };
+    known().find(is_at).or_else(|| by_identity(descriptor))
+}
+
+/// The same of another number than the one that it was given: a copy, or one that came from elsewhere.
+#[cold]
+fn by_identity(descriptor: usize) -> Option<&'static Ring> {
     let [device, inode] = raw::identity_of(descriptor)?;
     ALL[..HIGH.load(ORDER)].iter().find(|ring| {
         ring.identity[1].load(ORDER) == inode && ring.identity[0].load(ORDER) == device
@@ -189,6 +200,13 @@ pub fn closed(first: usize, last: usize) {
 fn look_for(first: usize, last: usize) {
     let had = |ring: &&Ring| (first..=last).contains(&ring.number.load(ORDER));
     known().filter(had).for_each(Ring::look_for_number);
+}
+
+/// The kernel closes a number when it gets to it: until then it is the ring's, which is found by its identity.
+pub fn closes(number: usize) {
+    for ring in known().filter(|ring| ring.number.load(ORDER) == number) {
+        ring.number.store(usize::MAX, ORDER);
+    }
 }
 
 /// Handles mean nothing any more: the process was forked, where no other thread looks at any ring, or has left its session.

@@ -81,6 +81,10 @@ pub static POOL: Setting = Setting::new();
 pub static GROUP: Setting = Setting::new();
 /// Which file system its programs have (ARCK_FS), by its name; empty: ArckFS.
 pub static FILE_SYSTEM: Setting = Setting::new();
+/// By how many threads large accesses are done for its programs (ARCK_DELEGATE): a number, `auto`, `off`; empty: off.
+pub static DELEGATES: Setting = Setting::new();
+/// How many large accesses there are at once (ARCK_AT_ONCE), as above.
+pub static AT_ONCE: Setting = Setting::new();
 /// Where it appears (ARCK_MOUNT), without a trailing slash.
 pub static MOUNT: Setting = Setting::new();
 /// Where the report goes (ARCK_REPORT): a path, or `fd:2`.
@@ -242,6 +246,8 @@ pub fn read() -> bool {
         (&b"REPORT"[..], &REPORT),
         (b"GROUP", &GROUP),
         (b"FS", &FILE_SYSTEM),
+        (b"DELEGATE", &DELEGATES),
+        (b"AT_ONCE", &AT_ONCE),
         (b"CWD", &START_DIRECTORY),
         (b"DISPATCH", &DISPATCH),
         (b"PATCH", &PATCH),

@@ -3,8 +3,8 @@
 //!
 //! A signal that arrives inside the LibFS is put off: its information is kept in the thread's
 //! block, everything is blocked in the interrupted context, and when the operation leaves the
-//! LibFS the signal is queued again to the same thread and the old mask comes back. So a
-//! handler may use pool files, and `longjmp` out of a handler never skips LibFS code.
+//! LibFS the signal is queued again to the same thread and the old mask comes back. The same holds outside of it
+//! while a thread [must not be broken](thread::unbroken). So a handler may use pool files, and `longjmp` out of a handler never skips LibFS code.
 //!
 //! Invariants:
 //! * The kernel's handler for a signal that the program handles is `on_signal`; `ACTIONS` holds
@@ -284,7 +284,7 @@ unsafe extern "C-unwind" fn on_signal(
         {
             return;
         }
-        if !synchronous && thread.depth.load(Ordering::Relaxed) > 0 {
+        if !synchronous && thread.puts_off() {
             put_off(thread, signal, information, context);
             return;
         }
@@ -358,7 +358,9 @@ pub unsafe fn deliver(
                 let cancellation = thread
                     .cancellation
                     .swap(OUTSIDE_DISPATCH, Ordering::Relaxed);
+                thread.handlers.fetch_add(1, Ordering::Relaxed);
                 call(handler, signal, information, context);
+                thread.handlers.fetch_sub(1, Ordering::Relaxed);
                 thread.cancellation.store(cancellation, Ordering::Relaxed);
                 thread.selector.store(selector, Ordering::Relaxed);
             }
@@ -430,25 +432,6 @@ fn raise_pending(thread: &Thread) {
         );
     }
     set_mask(mask);
-}
-
-/// While it lives, no signal that somebody sends reaches this thread: its handler could jump out of what is done. Faults do.
-pub struct Unbroken {
-    before: u64,
-}
-
-impl Unbroken {
-    pub fn begin() -> Unbroken {
-        Unbroken {
-            before: change_mask(libc::SIG_BLOCK, !OPEN),
-        }
-    }
-}
-
-impl Drop for Unbroken {
-    fn drop(&mut self) {
-        set_mask(self.before);
-    }
 }
 
 /// `rt_sigprocmask` outside a signal handler: SIGSYS is left out of what is blocked.

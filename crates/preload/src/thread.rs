@@ -4,6 +4,7 @@
 //! Invariants:
 //! * The block lies in initial-exec thread-local storage, reached by one load from `%fs`; no
 //!   allocation, no `__tls_get_addr`, so it can be used in any signal handler.
+//! * A signal that was put off is raised when the last of what it was put off for ends, `depth` and `unbroken` being 0.
 //! * `depth > 0` exactly while LibFS code runs on this thread. Then `selector` is ALLOW: what
 //!   libc does on behalf of the LibFS goes to the kernel, and our own entry points pass through.
 //! * Only the thread itself and signal handlers on it touch the block; fields are atomics used
@@ -11,7 +12,9 @@
 
 use std::arch::{asm, global_asm};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
+};
 
 /// Value of the selector byte that lets system calls pass.
 pub const ALLOW: u8 = 0;
@@ -39,6 +42,8 @@ pub struct Thread {
     pub on_alternate: AtomicU8,
     /// Nested entries into the LibFS.
     pub depth: AtomicU32,
+    /// Not 0 while signals are put off outside of it, too: see [`unbroken`].
+    pub unbroken: AtomicU32,
     /// A signal that arrived inside the LibFS; 0 = none.
     pub pending: AtomicI32,
     /// The signal mask to go back to before `pending` is raised again.
@@ -50,6 +55,8 @@ pub struct Thread {
     /// How many of the program's signal handlers have run that interrupt a call that waits
     /// (without SA_RESTART).
     pub interruptions: AtomicU32,
+    /// Handlers of the program's that run, and those that were left by `longjmp`.
+    pub handlers: AtomicU32,
     /// Its `siginfo_t`.
     pub pending_info: [AtomicU64; 16],
 }
@@ -83,10 +90,28 @@ pub fn current() -> &'static Thread {
     }
 }
 
+/// Some thread of the process has no block, or will have none: what it does is not seen.
+static LACKS_BLOCK: AtomicBool = AtomicBool::new(false);
+
+/// Before there is such a thread.
+pub fn has_no_block() {
+    LACKS_BLOCK.store(true, Ordering::SeqCst);
+}
+
+/// Whether there may be one.
+pub fn is_one_unseen() -> bool {
+    LACKS_BLOCK.load(Ordering::Relaxed)
+}
+
 /// Whether LibFS code is running on this thread right now.
 #[inline(always)]
 pub fn inside() -> bool {
     current().depth.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a handler of the program's may run on this thread: what it has interrupted may be libc, with a lock held.
+pub fn is_in_handler() -> bool {
+    current().handlers.load(Ordering::Relaxed) != 0
 }
 
 /// Marks this thread as inside the LibFS until dropped.
@@ -119,8 +144,52 @@ impl Drop for Inside {
         thread.depth.store(depth, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if depth == 0 && thread.pending.load(Ordering::Relaxed) != 0 {
-            raise(thread);
+            raise_outside(thread);
         }
+    }
+}
+
+/// While it lives, no signal that somebody sends reaches a handler of the program's on this thread, which could jump out of what is
+/// done. Those of faults do.
+pub struct Unbroken(&'static Thread);
+
+/// Begins it. Unlike [`enter`], it lets the calls that are served be served.
+#[inline(always)]
+pub fn unbroken() -> Unbroken {
+    let thread = current();
+    let count = thread.unbroken.load(Ordering::Relaxed);
+    thread.unbroken.store(count + 1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    Unbroken(thread)
+}
+
+impl Drop for Unbroken {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let thread = self.0;
+        compiler_fence(Ordering::SeqCst);
+        let count = thread.unbroken.load(Ordering::Relaxed) - 1;
+        thread.unbroken.store(count, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if thread.pending.load(Ordering::Relaxed) != 0 {
+            raise_outside(thread);
+        }
+    }
+}
+
+impl Thread {
+    /// Whether signals that somebody sends are put off.
+    pub fn puts_off(&self) -> bool {
+        self.depth.load(Ordering::Relaxed) != 0 || self.unbroken.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Raises what was put off, unless more of what it was put off for is under way.
+#[cold]
+#[inline(never)]
+fn raise_outside(thread: &Thread) {
+    if !thread.puts_off() {
+        raise(thread);
     }
 }
 
@@ -132,8 +201,6 @@ pub fn raise_by(raise: fn(&Thread)) {
     RAISE.get_or_init(|| raise);
 }
 
-#[cold]
-#[inline(never)]
 fn raise(thread: &Thread) {
     if let Some(raise) = RAISE.get() {
         raise(thread);

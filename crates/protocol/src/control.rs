@@ -189,6 +189,15 @@ pub fn map_entry(number: InodeNumber, generation: u32, is_writable: bool) -> u64
     open_entry(number, generation) | writable
 }
 
+/// In the open table: a place that [is kept](ControlMemory::list_made) for what the controller is asked to make. No inode has
+/// the number 0. `mark`: not 0, and another one for each reservation.
+pub fn open_reserved(mark: u32) -> u64 {
+    open_entry(0, mark)
+}
+
+/// For [`Request::MakeName`](crate::Request::MakeName): what is made is not opened.
+pub const NO_OPEN_PLACE: u32 = u32::MAX;
+
 /// An entry of the open table: number (low half) and generation (high half); 0 = free.
 pub fn open_entry(number: InodeNumber, generation: u32) -> u64 {
     u64::from(number) | u64::from(generation) << 32
@@ -232,6 +241,18 @@ impl ControlMemory {
         match self.header.threads.load(Ordering::Acquire) as usize {
             0 => &self.threads,
             used => &self.threads[..used.min(THREAD_SLOTS)],
+        }
+    }
+
+    /// For the controller: lists what a session has asked it to make and open, where the session has reserved a place for
+    /// it. So the inode stays, and rights to it are kept, from when it has its name; whatever becomes of that before the
+    /// session itself can look. A place that is not reserved, or is none, stays as it is.
+    pub fn list_made(&self, (place, mark): (u32, u32), number: InodeNumber, generation: u32) {
+        if let Some(entry) = self.open.get(place as usize) {
+            let made = open_entry(number, generation);
+            let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+            // Another value is the session's own business.
+            let _ = entry.compare_exchange(open_reserved(mark), made, success, failure);
         }
     }
 

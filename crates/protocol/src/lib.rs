@@ -40,7 +40,7 @@ pub use message::{InodeList, Request, Response};
 pub use status::Status;
 
 /// Version of the protocol; another one is refused at the greeting.
-pub const PROTOCOL_VERSION: u32 = 22;
+pub const PROTOCOL_VERSION: u32 = 24;
 
 #[cfg(test)]
 mod documentation;

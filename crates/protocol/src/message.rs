@@ -244,9 +244,12 @@ pub enum Request {
         generation: u32,
         mediation: u32,
     },
-    /// Makes a name in a mediated directory, of a new inode without contents: `kind` is that of a file, a directory, a pipe or
-    /// a socket, `mode` its permission bits; it is of the group `gid`, or of the directory's as set-group-ID says. → [`Response::Bytes`]: a [`Named`]; EBUSY: the directory is not mediated; EEXIST,
-    /// EPERM (of another user, or not the user's group), EACCES, ENOENT (it was removed), ESTALE, EINVAL, EMLINK, ENOSPC.
+    /// Makes a name in a mediated directory, of a new inode of any kind; `mode` is its permission bits, and it is of the group `gid`, or of
+    /// the directory's as set-group-ID says. `size` is the number of a device; of a symbolic link it is how many bytes its target has, which is
+    /// [attached](crate::control::Attachment); else it is 0. With `open` it is listed at that place of the open table, which the session
+    /// has [reserved](crate::control::open_reserved) with that `mark`, or at [none](crate::control::NO_OPEN_PLACE). → [`Response::Bytes`]: a
+    /// [`Named`]; EBUSY: the directory is not mediated; EEXIST,
+    /// EPERM (of another user, or not the user's group; a device), EACCES, ENOENT (it was removed), ESTALE, EINVAL, EMLINK, ENOSPC.
     29 MakeName {
         directory: InodeNumber,
         generation: u32,
@@ -255,6 +258,9 @@ pub enum Request {
         mode: u32,
         uid: u32,
         gid: u32,
+        size: u32,
+        open: u32,
+        mark: u32,
     },
     /// Takes a name from a mediated directory: that of an empty directory, or of anything else. → [`Response::Bytes`]: a
     /// [`Named`] of no inode; EBUSY: the directory is not mediated; ENOENT, EISDIR, ENOTDIR, ENOTEMPTY, EPERM, EACCES, ESTALE, EINVAL,
@@ -285,6 +291,27 @@ pub enum Request {
         mode: u32,
         accessed: u64,
         modified: u64,
+    },
+    /// Sets an extended attribute, as the bits of `how` say ([`extended`]); its value is `length` bytes that are
+    /// [attached](crate::control::Attachment). For who may write the inode, by its mode as it is, and may reach it, or could when he
+    /// opened it. → `Done`; EEXIST, ENODATA, EACCES, EPERM (a sticky directory of another user, or what has no such attributes), ESTALE, EINVAL; E2BIG: they do not fit
+    /// together; ENOSPC; EBUSY: it does not change by message, and its owner is to do it.
+    35 SetExtended {
+        inode: InodeNumber,
+        generation: u32,
+        name: Vec<u8> as Bytes<NAME_MAX>,
+        how: u8,
+        length: u32,
+    },
+    /// Verified extended attributes of an inode: of the [page](arck_core_state::extended::Page) in which they stand, what is used from `position` on. For who
+    /// may read the inode, by its mode as it is; with `names` for everybody who may reach it, with values that are empty. Reached it may be
+    /// as above. → [`Response::Bytes`]: as many as there are, and at most [`READ_MAX`], the first 8 of which say whether the
+    /// rest is of the same attributes as another answer's; EACCES, ESTALE, EINVAL.
+    36 Extended {
+        inode: InodeNumber,
+        generation: u32,
+        position: u32,
+        names: bool,
     },
     /// As fallocate(2), for who may write the file, or could when he opened it, and cannot own it: `how` is one of [`allocation`]. The file ends
     /// where it did. As many pages as one message does. → [`Response::Bytes`]: the position up to which that was done, of
@@ -363,6 +390,18 @@ pub mod which {
     pub const ACCESSED: u32 = 2;
     pub const MODIFIED: u32 = 4;
     pub const ALL: u32 = MODE | ACCESSED | MODIFIED;
+}
+
+/// What [`Request::SetExtended`] does to an attribute: none of these bits, and it is set, whether it is there or not.
+pub mod extended {
+    /// It may not be there: else EEXIST.
+    pub const CREATE: u8 = 1;
+    /// It has to be there: else ENODATA.
+    pub const REPLACE: u8 = 2;
+    /// It is taken away, and has to be there. Nothing is attached.
+    pub const REMOVE: u8 = 4;
+    /// The session cannot do it as the inode's owner: it does not see the page in which the others stand.
+    pub const UNSEEN: u8 = 8;
 }
 
 /// What [`Request::Allocate`] does in its range.

@@ -95,6 +95,9 @@ fn requests() -> Vec<Request> {
             mode: 0o640,
             uid: 40,
             gid: 41,
+            size: 58,
+            open: 59,
+            mark: 60,
         },
         Request::RemoveName {
             directory: 38,
@@ -123,6 +126,19 @@ fn requests() -> Vec<Request> {
             position: 56 << 32,
             length: 57,
             how: 2,
+        },
+        Request::SetExtended {
+            inode: 59,
+            generation: 60,
+            name: b"user.set".to_vec(),
+            how: 3,
+            length: 61,
+        },
+        Request::Extended {
+            inode: 62,
+            generation: 63,
+            position: 2000,
+            names: true,
         },
         Request::MapTogether {
             inode: 42,
@@ -227,6 +243,7 @@ fn calls() -> Vec<Call> {
             session: 11,
             member: 12,
         },
+        Call::Gates,
         Call::OpenPipe {
             inode: 10,
             generation: 11,
@@ -436,7 +453,7 @@ fn each_message_has_the_bytes_that_it_had() {
     }
     assert_eq!(now.lines().count(), kept.lines().count(), "{now}");
     assert_eq!(
-        PROTOCOL_VERSION, 22,
+        PROTOCOL_VERSION, 24,
         "other bytes: keep those of this version"
     );
 }

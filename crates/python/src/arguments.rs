@@ -1,4 +1,4 @@
-//! Paths and buffers that Python passes.
+//! Paths, buffers and times that Python passes.
 //!
 //! # Invariants
 //! * The memory of a buffer stays where it is as long as it is held: Python refuses to resize or free it.
@@ -11,6 +11,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+/// A wait that has no end has this one.
+pub const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+
+/// Seconds, as Python gives them.
+pub fn seconds(number: f64, what: &str) -> PyResult<Duration> {
+    let duration = Duration::try_from_secs_f64(number)
+        .map_err(|_| PyValueError::new_err(format!("{what} is a number of seconds")))?;
+    Ok(duration.min(FOR_EVER))
+}
 
 /// A path: `str`, `bytes`, or what has `__fspath__`.
 pub struct PathArgument {

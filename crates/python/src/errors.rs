@@ -16,6 +16,8 @@ pub enum Refusal {
     /// A path leads out of the pool, to this one.
     Outside(Vec<u8>),
     Connect(ConnectError),
+    /// With a line that says more than the number.
+    Told(Errno, String),
 }
 
 impl From<Errno> for Refusal {
@@ -59,6 +61,16 @@ pub fn of_end(said: Result<(), Errno>) -> Result<(), PyErr> {
 }
 
 impl Refusal {
+    /// The number alone, for who asks Arck's parts. EBADF: what is closed, or a parent's.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Refusal::Errno(errno) | Refusal::Told(errno, _) => *errno,
+            Refusal::Closed(_) | Refusal::OfParent => Errno::BADF,
+            Refusal::Outside(_) => Errno::XDEV,
+            Refusal::Connect(_) => Errno::IO,
+        }
+    }
+
     /// The error number and what it means here; or what is no `OSError`.
     fn told(self) -> Result<(i32, String), PyErr> {
         let told = match self {
@@ -79,6 +91,7 @@ impl Refusal {
                 ),
             ),
             Refusal::Connect(error) => (error.errno, error.message),
+            Refusal::Told(errno, text) => (errno, text),
         };
         Ok((told.0.raw_os_error(), told.1))
     }

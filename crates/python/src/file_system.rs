@@ -73,6 +73,11 @@ fn write_all(arck: &Arck, handle: Handle, mut bytes: &[u8]) -> Result<(), Errno>
 }
 
 impl FileSystem {
+    /// For what is opened in it.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
     /// Runs what is done with one path, without Python's lock.
     fn run<T: Send>(
         &self,

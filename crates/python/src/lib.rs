@@ -4,10 +4,10 @@
 //! From below:
 //!
 //! * `gate`: who is inside what is to be closed, and what a forked child knows of that.
-//! * `errors`: what went wrong, as Python's exceptions. `arguments`: paths and buffers that Python passes.
+//! * `errors`: what went wrong, as Python's exceptions. `arguments`: paths, buffers and times that Python passes.
 //! * `session`: the session of a file system, and the one that a forked child has instead.
 //! * `attributes`: status, times, extended attributes.
-//! * `file`: open files. `map`: their bytes in memory. `file_system`: what has a path. `store`: small values. `log`: logs.
+//! * `file`: open files. `map`: their bytes in memory. `requested`, `queue`: requests on them that are in flight. `file_system`: what has a path. `spool`: requests that outlive a crash. `store`: small values. `log`: logs.
 //!
 //! # Invariants
 //! * Python's lock is not held while Arck works or waits, and nothing of Python's is asked meanwhile.
@@ -22,7 +22,10 @@ mod file_system;
 mod gate;
 mod log;
 mod map;
+mod queue;
+mod requested;
 mod session;
+mod spool;
 mod store;
 
 /// The native part of `arck`; see there.
@@ -38,6 +41,10 @@ mod _arck {
     use crate::log::{Follower, Log, Waiting};
     #[pymodule_export]
     use crate::map::Map;
+    #[pymodule_export]
+    use crate::queue::{Queue, Queues};
+    #[pymodule_export]
+    use crate::spool::Spool;
     #[pymodule_export]
     use crate::store::Store;
 }

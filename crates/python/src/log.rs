@@ -5,7 +5,7 @@
 //! * A follower keeps its log's memory; when the log is closed it is told so at its next look.
 //! * Nobody waits for a follower that another thread uses: that thread may be a forked child's parent's.
 
-use crate::arguments::Buffer;
+use crate::arguments::{Buffer, FOR_EVER, seconds};
 use crate::errors::{Refusal, of_end};
 use crate::gate::Gate;
 use arck_logfs::{Enqueued, Error, Log as Stream, Options, RECORD_MAX, SECTION};
@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 const WHAT: &str = "log";
 /// So long a wait lasts before signals are looked at.
 const SLICE: Duration = Duration::from_millis(50);
-/// A wait that has no end has this one.
-const FOR_EVER: Duration = Duration::from_secs(1 << 32);
 
 enum Failed {
     Closed,
@@ -49,16 +47,6 @@ impl From<Failed> for PyErr {
             }
         }
     }
-}
-
-/// Seconds as Python gives them, without an end where it gives none.
-fn seconds(number: Option<f64>, what: &str) -> PyResult<Duration> {
-    let Some(number) = number else {
-        return Ok(FOR_EVER);
-    };
-    let wrong = || PyValueError::new_err(format!("{what} is a number of seconds"));
-    let duration = Duration::try_from_secs_f64(number).map_err(|_| wrong())?;
-    Ok(duration.min(FOR_EVER))
 }
 
 /// A log that is open: what `arck.Log` is made of.
@@ -121,7 +109,7 @@ impl Log {
             make,
             section,
             mode: mode & 0o777,
-            patience: seconds(Some(wait), "wait")?,
+            patience: seconds(wait, "wait")?,
         };
         let directory = directory.trim_start_matches('/');
         let opened = py.detach(|| Stream::open(options, directory));
@@ -290,7 +278,7 @@ impl Follower {
         length: usize,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let timeout = seconds(timeout, "timeout")?;
+        let timeout = timeout.map_or(Ok(FOR_EVER), |timeout| seconds(timeout, "timeout"))?;
         let mut buffer = vec![0; length];
         let begun = Instant::now();
         loop {

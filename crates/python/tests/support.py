@@ -1,9 +1,11 @@
 """What the tests share. They run on a pool that is served already, `$ARCK_POOL`, with the `arck` command `$ARCK`."""
 
+import contextlib
 import itertools
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import traceback
 import unittest
@@ -27,6 +29,26 @@ class OnPool(unittest.TestCase):
     def at(self, name: str) -> str:
         """A path in the test's directory."""
         return f"{self.folder}/{name}"
+
+
+@contextlib.contextmanager
+def new_pool(size):
+    """A pool of a test's own, which nobody serves."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        pool = os.path.join(directory, "pool")
+        subprocess.run([ARCK, "mkfs", pool, "--size", size], check=True, stdout=subprocess.DEVNULL)
+        yield pool
+
+
+@contextlib.contextmanager
+def served(pool):
+    """A controller for it."""
+    server = subprocess.Popen([ARCK, "serve", pool], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield server
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def python(code: str, *before: str, **environment: str) -> subprocess.CompletedProcess:

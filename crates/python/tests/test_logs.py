@@ -160,11 +160,13 @@ class Logs(OnPool):
         follower = log.follow()
 
         def wait():
-            try:
-                follower.read(1, timeout=60)
-            except ValueError:
-                # The other was looking just then.
-                wait()
+            while True:
+                try:
+                    follower.read(1, timeout=60)
+                    return
+                except ValueError:
+                    # The other was looking just then.
+                    time.sleep(0.001)
 
         thread = threading.Thread(target=wait)
         thread.start()
@@ -173,6 +175,8 @@ class Logs(OnPool):
             # Until the other has begun.
             while time.monotonic() < until:
                 self.assertEqual(follower.read(1, timeout=0), b"")
+                # Who looks all the time, and lets go of the interpreter only while it does, lets nobody begin.
+                time.sleep(0.001)
         log.append(b"x")
         thread.join()
 

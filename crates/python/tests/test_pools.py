@@ -2,36 +2,13 @@
 
 import contextlib
 import errno
-import os
-import subprocess
-import tempfile
 import threading
 import time
 import unittest
 
-from support import ARCK
+from support import new_pool, served
 
 import arck
-
-
-@contextlib.contextmanager
-def new_pool(size):
-    """A pool of a test's own, which nobody serves."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
-        pool = os.path.join(directory, "pool")
-        subprocess.run([ARCK, "mkfs", pool, "--size", size], check=True, stdout=subprocess.DEVNULL)
-        yield pool
-
-
-@contextlib.contextmanager
-def served(pool):
-    """A controller for it."""
-    server = subprocess.Popen([ARCK, "serve", pool], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield server
-    finally:
-        server.terminate()
-        server.wait()
 
 
 class Pools(unittest.TestCase):

@@ -63,17 +63,53 @@ impl File {
             let handle = file_system.open(arckfs::At::Root, path, flags, mode)?;
             Ok((handle, file_system.session()))
         })?;
-        Ok(File {
+        Ok(File::opened(session, of, handle))
+    }
+
+    /// What was opened in a session, that of the process being `of`.
+    pub(crate) fn opened(
+        session: &Arc<Session>,
+        of: &'static arck_libfs_kit::Session,
+        handle: Handle,
+    ) -> File {
+        File {
             session: Arc::clone(session),
             of,
             handle,
-        })
+        }
+    }
+
+    /// Another file, in the same session.
+    pub(crate) fn beside(&self, path: &Path, flags: i32) -> io::Result<File> {
+        File::open(&self.session, path, flags, 0)
     }
 
     #[inline]
-    fn run<T>(&self, work: impl FnOnce(&FileSystem, Handle) -> Result<T, Errno>) -> io::Result<T> {
+    pub(crate) fn run<T>(
+        &self,
+        work: impl FnOnce(&FileSystem, Handle) -> Result<T, Errno>,
+    ) -> io::Result<T> {
         self.session
             .run_in(self.of, |file_system| work(file_system, self.handle))
+    }
+
+    /// The same for who wants the number alone.
+    #[inline]
+    pub(crate) fn ask<T>(
+        &self,
+        work: impl FnOnce(&FileSystem, Handle) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if self.is_of_parent() {
+            return Err(Errno::STALE);
+        }
+        let file_system = self.session.here().map_err(|_| Errno::IO)?;
+        work(file_system, self.handle)
+    }
+
+    /// This process is a forked child of the one that opened it.
+    #[inline]
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.of.has_ended()
     }
 
     /// Reads at an offset in bytes, wherever the position is, which stays; gives how many bytes, 0 at the file's end.

@@ -48,6 +48,7 @@
 //! | --- | --- |
 //! | [`Pool`] | which pool, and how it is reached |
 //! | [`Files`], [`File`], [`Map`] | files, directories, links, attributes, maps: ArckFS, and FPFS for deep trees |
+//! | [`queues`] | many requests in flight on open files |
 //! | [`keyvalue`] | many small files that are read and replaced as wholes: KVFS |
 //! | [`log`] | streams that many append to and some follow |
 //!
@@ -78,6 +79,10 @@
 #[doc = include_str!("../../../docs/rust.md")]
 struct Page;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/spool.md")]
+struct SpoolPage;
+
 mod entries;
 mod error;
 mod file;
@@ -87,7 +92,9 @@ mod metadata;
 mod open;
 mod paths;
 mod pool;
+mod queue;
 mod session;
+mod spool;
 
 pub use entries::{DirEntry, ReadDir};
 pub use error::{Error, errno};
@@ -97,6 +104,54 @@ pub use map::{Map, MapAccess};
 pub use metadata::{FileType, Metadata, Space};
 pub use open::OpenOptions;
 pub use pool::{FileSystemKind, Pool};
+
+/// Many requests in flight: reads, writes, appends and syncs that are submitted to a queue of an open file, and done by some threads.
+/// [`File::queue`](crate::File::queue) opens a queue.
+///
+/// Requests of a file that overlap are done in the order in which they were submitted, through whatever queue; all others at the same time,
+/// or in any order. A read sees what was submitted before it, and is served from a write that is not done yet where that covers it. A write that
+/// a later one covers before it began is not done. Syncs and appends are barriers. What has completed is durable as [`File`] says; what
+/// is queued is in this process alone. Plain calls on the same file are in no order with what is queued.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # let served = arck_test_pool::TestPool::new(32 << 20);
+/// # let files = arck::Pool::new(served.path()).files()?;
+/// use arck::queues::{Closing, QueueOptions, Queues, Request};
+/// use std::time::Duration;
+///
+/// // One for the program: its threads.
+/// let queues = Queues::new();
+/// let file = files.options().read(true).write(true).create(true).open("table")?;
+/// let queue = file.queue(&queues, QueueOptions::default())?;
+/// for row in 0..8u8 {
+///     queue.submit(Request::write(u64::from(row) * 4096, vec![row; 4096]))?;
+/// }
+/// queue.submit(Request::sync())?;
+/// let read = queue.submit(Request::read(3 * 4096, 100).urgent().within(Duration::from_secs(10)))?;
+/// let mut left = 10;
+/// while left > 0 {
+///     for completion in queue.wait(1, None) {
+///         let length = completion.result?;
+///         if completion.id == read {
+///             assert_eq!(&completion.buffer[..length], &[3; 100]);
+///         }
+///         left -= 1;
+///     }
+/// }
+/// queue.close(Closing::Finish);
+/// # drop((queue, file));
+/// # files.close()
+/// # }
+/// ```
+pub mod queues {
+    pub use crate::queue::Queue;
+    pub use crate::spool::Spool;
+    pub use arck_queues::{
+        Closing, Completion, Counters, Operation, QueueOptions, Queues, Refused, Replayed, Request,
+        RequestId, Submitted,
+    };
+}
 
 /// Small files as values: KVFS. [`Pool::store`](crate::Pool::store) opens a store.
 ///

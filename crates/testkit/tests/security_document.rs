@@ -19,11 +19,13 @@ const CRATES: &[&str] = &[
     "kvfs",
     "libfs-kit",
     "logfs",
+    "medium",
     "mount",
     "pm",
     "preload",
     "protocol",
     "python",
+    "queues",
     "rust",
     "verifier",
 ];

@@ -64,7 +64,7 @@ pub use copy::{
     ArenaSource, CopiedDelta, CopyFault, PageBudget, copy_delta, copy_readable, partners_of,
 };
 pub use fold_set::SetMember;
-pub use permission::{mode_after_write, set_id_bits};
+pub use permission::{extended_refused, mode_after_write, set_id_bits};
 pub use places::Places;
 pub use rule::{Rule, Violation};
 pub use state::{Credentials, VerifiedState, may_touch};

@@ -193,17 +193,24 @@ pub(crate) fn check_extended(
     delta: &CopiedDelta,
     inode: &Inode,
 ) -> Result<(), Violation> {
-    let owner = who.is_root() || who.uid == inode.uid;
-    let rule = if !owner && is_directory(inode) && inode.mode & STICKY != 0 {
-        Rule::Sticky
-    } else if !owner && !who.may(inode, 2) {
-        Rule::WritePermission
-    } else {
+    let Some(rule) = extended_refused(who, inode) else {
         return Ok(());
     };
     let detail = format!("user {} may not set extended attributes", who.uid);
     let at = delta.field(offset::PARENT) + 4;
     Err(Violation::new(rule, delta.inode, at, detail))
+}
+
+/// The rule that keeps a user from setting extended attributes of an inode, if one does.
+pub fn extended_refused(who: &Credentials, inode: &Inode) -> Option<Rule> {
+    let owner = who.is_root() || who.uid == inode.uid;
+    if !owner && is_directory(inode) && inode.mode & STICKY != 0 {
+        Some(Rule::Sticky)
+    } else if !owner && !who.may(inode, 2) {
+        Some(Rule::WritePermission)
+    } else {
+        None
+    }
 }
 
 /// The mode after a write: who writes a file takes its set-id bits away, as on Linux, be it his own;

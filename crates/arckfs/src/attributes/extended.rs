@@ -13,7 +13,7 @@ use super::credentials::{Capability, Credentials};
 use crate::interface::Errno;
 use arck_libfs_kit::engine::{Attempt, Expected, Need, Published, Stop};
 use arck_libfs_kit::format::extended::{NAME_MAX, NONE, PREFIX, Page, VALUE_MAX};
-use arck_libfs_kit::format::{FileKind, PagePtr};
+use arck_libfs_kit::format::{FileKind, InodeNumber, PagePtr};
 use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::views::times::now;
 use arck_libfs_kit::views::{CachedInode, flag};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 /// What is to be done to an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wish {
+pub enum Wish {
     Get,
     Set,
     Remove,
@@ -96,6 +96,21 @@ fn give(buffer: &mut [u8], text: &[u8]) -> Result<usize, Errno> {
     Ok(text.len())
 }
 
+/// getxattr, of all attributes of an inode. ENODATA, ERANGE.
+pub fn give_value(page: &Page, name: &[u8], buffer: &mut [u8]) -> Result<usize, Errno> {
+    give(buffer, page.get(name).ok_or(Errno::NODATA)?)
+}
+
+/// listxattr, of the same. ERANGE.
+pub fn give_names(page: &Page, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let mut names = Vec::new();
+    for (name, _) in page.entries() {
+        names.extend_from_slice(name);
+        names.push(0);
+    }
+    give(buffer, &names)
+}
+
 impl Attributing<'_> {
     /// getxattr. ENODATA, ERANGE; see [`check`].
     pub fn get_extended(
@@ -105,38 +120,48 @@ impl Attributing<'_> {
         buffer: &mut [u8],
     ) -> Attempt<usize> {
         check(self.credentials, inode, name, Wish::Get)?;
-        let page = self.read_extended(inode)?;
-        let value = page.get(name).ok_or(Errno::NODATA)?;
-        Ok(give(buffer, value)?)
+        Ok(give_value(&self.read_extended(inode)?, name, buffer)?)
     }
 
     /// listxattr: names, each with a NUL behind it. ERANGE.
     pub fn list_extended(&self, inode: &CachedInode, buffer: &mut [u8]) -> Attempt<usize> {
-        let page = self.read_extended(inode)?;
-        let mut names = Vec::new();
-        for (name, _) in page.entries() {
-            names.extend_from_slice(name);
-            names.push(0);
-        }
-        Ok(give(buffer, &names)?)
+        Ok(give_names(&self.read_extended(inode)?, buffer)?)
     }
 
-    /// setxattr. EEXIST, ENODATA, ENOSPC; see [`check`].
+    /// What [`Attributing::get_extended`] and [`Attributing::set_extended`] check first of a name; of no name in particular, nobody is kept from
+    /// listing them. Gives number and generation, unless only this session knows the inode. See [`check`].
+    pub fn check_extended(
+        &self,
+        inode: &CachedInode,
+        wish: Option<(&[u8], Wish)>,
+    ) -> Result<Option<(InodeNumber, u32)>, Errno> {
+        if let Some((name, wish)) = wish {
+            check(self.credentials, inode, name, wish)?;
+        }
+        let is_known = !inode.has(flag::UNCOMMITTED);
+        Ok(is_known.then(|| (inode.number(), inode.generation())))
+    }
+
+    /// setxattr, or (with no value) removexattr, for which `flags` are XATTR_REPLACE. What is given is
+    /// of what, its number and generation, that is to be done by message, unless `as_owner`. EEXIST, ENODATA, ENOSPC; see [`check`].
     pub fn set_extended(
         &self,
         inode: &'static CachedInode,
         name: &[u8],
-        value: &[u8],
+        value: Option<&[u8]>,
         flags: i32,
-    ) -> Attempt<()> {
-        check(self.credentials, inode, name, Wish::Set)?;
-        self.change_extended(inode, name, Some(value), flags)
-    }
-
-    /// removexattr. ENODATA, ENOSPC; see [`check`].
-    pub fn remove_extended(&self, inode: &'static CachedInode, name: &[u8]) -> Attempt<()> {
-        check(self.credentials, inode, name, Wish::Remove)?;
-        self.change_extended(inode, name, None, libc::XATTR_REPLACE)
+        as_owner: bool,
+    ) -> Attempt<Option<(InodeNumber, u32)>> {
+        let wish = value.map_or(Wish::Remove, |_| Wish::Set);
+        check(self.credentials, inode, name, wish)?;
+        let sent = match as_owner {
+            true => None,
+            false => self.by_message(inode),
+        };
+        if sent.is_none() {
+            self.change_extended(inode, name, value, flags)?;
+        }
+        Ok(sent)
     }
 
     /// All attributes in this session's view.

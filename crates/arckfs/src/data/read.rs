@@ -12,7 +12,9 @@ use super::Data;
 use crate::interface::Errno;
 use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::format::PAGE_SIZE;
+use arck_libfs_kit::memory::delegation;
 use arck_libfs_kit::memory::guarded::{guarded_copy, guarded_zero};
+use arck_libfs_kit::memory::medium::Way;
 use arck_libfs_kit::memory::{Error, SharedBytes};
 use arck_libfs_kit::views::File;
 use std::sync::atomic::Ordering;
@@ -74,6 +76,11 @@ impl Data<'_> {
         let length = usize::try_from(size - position)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
+        if delegation::is_wanted(Way::Read, length)
+            && self.read_delegated(file, &mut buffer[..length], position)?
+        {
+            return Ok(length);
+        }
         let mut done = 0;
         while done < length {
             let at = position + done as u64;
@@ -106,5 +113,37 @@ impl Data<'_> {
             done += part;
         }
         Ok(length)
+    }
+
+    /// The same of all of the buffer, by the threads of its nodes. False: not all of it was, and it is to be read by itself.
+    #[cold]
+    fn read_delegated(&self, file: File, buffer: &mut [u8], position: u64) -> Attempt<bool> {
+        let Some(mut batch) = delegation::batch() else {
+            return Ok(false);
+        };
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = position + done as u64;
+            let within = (at % PAGE_SIZE) as usize;
+            let part = (PAGE_SIZE as usize - within).min(buffer.len() - done);
+            let target = &mut buffer[done..done + part];
+            let page = self.data_page(file, at / PAGE_SIZE)?;
+            if page.is_null() {
+                // SAFETY: a slice's memory, which nobody else uses.
+                if unsafe { guarded_zero(target.as_mut_ptr(), part) }.is_err() {
+                    return Ok(false);
+                }
+            } else {
+                let Some(bytes) = self.session.page_bytes(page) else {
+                    return Ok(false);
+                };
+                // SAFETY: the batch is waited for, or dropped, before this returns, and nobody else uses the buffer until then.
+                if unsafe { batch.copy_out(&bytes, within, target) }.is_none() {
+                    return Ok(false);
+                }
+            }
+            done += part;
+        }
+        Ok(batch.wait().is_ok())
     }
 }

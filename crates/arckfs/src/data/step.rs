@@ -6,6 +6,7 @@
 //! * Bytes that readers see are overwritten in place only by a write that does nothing else, or in a
 //!   turn ([`arck_libfs_kit::views::exclusive`]).
 
+use crate::data::readable;
 use crate::interface::Errno;
 use arck_libfs_kit::changing::Changing;
 use arck_libfs_kit::delta::{
@@ -13,8 +14,10 @@ use arck_libfs_kit::delta::{
 };
 use arck_libfs_kit::engine::Attempt;
 use arck_libfs_kit::format::{PAGE_SIZE, PagePtr, index};
+use arck_libfs_kit::memory::delegation::{self, Batch};
 use arck_libfs_kit::memory::durable as order;
 use arck_libfs_kit::memory::durable::{Durable, Flushed};
+use arck_libfs_kit::memory::medium::Way;
 use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::entries::pages_of;
 use std::sync::atomic::Ordering;
@@ -35,6 +38,10 @@ pub(super) struct Step<'c, 'a> {
     pub(super) covered: usize,
     /// Bytes that were stored, and not fenced yet.
     pub(super) contents: Option<Flushed<Contents>>,
+    /// What others copy meanwhile of the data that is placed.
+    delegated: Option<Batch>,
+    /// Not all of that was there to be copied.
+    is_lacking: bool,
 }
 
 impl<'c, 'a> Step<'c, 'a> {
@@ -54,6 +61,8 @@ impl<'c, 'a> Step<'c, 'a> {
             index_of: (u64::MAX, 0),
             covered: 0,
             contents: None,
+            delegated: None,
+            is_lacking: false,
         }
     }
 
@@ -103,7 +112,7 @@ impl<'c, 'a> Step<'c, 'a> {
         let bytes = session.page_bytes(new).ok_or(Errno::IO)?;
         let whole = PAGE_SIZE as usize;
         if data.len() == whole {
-            return self.store(new, 0, data);
+            return self.place(new, 0, data);
         }
         let end = within + data.len();
         if base.is_null() {
@@ -121,7 +130,19 @@ impl<'c, 'a> Step<'c, 'a> {
             self.store(new, 0, &old[..within])?;
             self.store(new, end, &old[end..])?;
         }
-        self.store(new, within, data)
+        self.place(new, within, data)
+    }
+
+    /// The data that [`Step::stream`] was given, or a part of it; [`Step::store`] is for what does not live as long.
+    fn place(&mut self, page: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
+        let Some(batch) = &mut self.delegated else {
+            return self.store(page, within, data);
+        };
+        let bytes = self.changing.session.page_bytes(page).ok_or(Errno::IO)?;
+        // SAFETY: `stream` waits for the batch, or drops it, before it returns, and borrows the data until then. What is there of the
+        // pool's page nobody reads meanwhile but by copies that do not count: it is fresh, or its bytes are locked.
+        unsafe { batch.stream(&bytes, within, data) }.ok_or(Errno::IO)?;
+        Ok(())
     }
 
     fn store(&mut self, page: PagePtr, within: usize, data: &[u8]) -> Attempt<()> {
@@ -134,6 +155,41 @@ impl<'c, 'a> Step<'c, 'a> {
     /// Places data at `position`, in place where the page is ours. If pages run out on the way
     /// it fails, or, `in_parts`, stops with what was placed in `covered`.
     pub(super) fn stream(
+        &mut self,
+        data: &[u8],
+        position: u64,
+        size: u64,
+        in_parts: bool,
+    ) -> Attempt<()> {
+        // Of what is not all there, nothing behind that may be stored. Looking at it also has its pages brought by who has asked.
+        let is_delegated =
+            delegation::is_wanted(Way::Write, data.len()) && readable::length(data) == data.len();
+        if !is_delegated {
+            return self.stream_as_it_is(data, position, size, in_parts);
+        }
+        let (count, covered) = (self.count, self.covered);
+        self.delegated = delegation::batch();
+        let placed = self.stream_as_it_is(data, position, size, in_parts);
+        self.wait_for_delegates();
+        if !std::mem::take(&mut self.is_lacking) {
+            return placed;
+        }
+        // Who stores it himself is told what is wrong, and where. The same bytes once more do no harm.
+        self.drop_unfilled(count);
+        self.covered = covered;
+        self.stream_as_it_is(data, position, size, in_parts)
+    }
+
+    /// Before a page goes back, and before what leads to one is stored.
+    fn wait_for_delegates(&mut self) {
+        match self.delegated.take().map(Batch::wait) {
+            None => {}
+            Some(Ok(token)) => self.add(token),
+            Some(Err(_)) => self.is_lacking = true,
+        }
+    }
+
+    fn stream_as_it_is(
         &mut self,
         data: &[u8],
         position: u64,
@@ -155,11 +211,12 @@ impl<'c, 'a> Step<'c, 'a> {
                 is_seen_whole = true;
             }
             let placed = if in_place {
-                self.store(page, within, piece)
+                self.place(page, within, piece)
             } else {
                 self.fresh(at / PAGE_SIZE, page, within, piece)
             };
             if let Err(stop) = placed {
+                self.wait_for_delegates();
                 // A page that was not filled must not be published with the rest.
                 self.drop_unfilled(count);
                 return if self.covered != 0 && in_parts {
@@ -316,6 +373,8 @@ impl<'c, 'a> Step<'c, 'a> {
 impl Drop for Step<'_, '_> {
     /// Gives back fresh pages that were not published.
     fn drop(&mut self) {
+        // Nobody writes a page that goes back.
+        self.wait_for_delegates();
         let session = self.changing.session;
         for (_, pointer) in &self.fresh[..self.count] {
             if !pointer.is_null() {

@@ -6,19 +6,13 @@
 
 use crate::attributes::Set;
 use crate::engine::Engine;
+use crate::engine::patience::Patience;
 use crate::interface::Errno;
 use crate::names::by_message::{Changed, Sent};
-use arck_libfs_kit::format::InodeNumber;
+use arck_libfs_kit::format::{FileKind, InodeNumber};
 use arck_libfs_kit::messages::{Named, Request, Response, which};
 use arck_libfs_kit::names::creations::Creation;
 use arck_libfs_kit::views::flag;
-use std::time::Duration;
-
-/// How often a change is sent that comes back, since something else has changed.
-const TURNS: u32 = 100;
-/// So often at once; then a pause is made before each.
-const SOON: u32 = 10;
-const PAUSE: Duration = Duration::from_micros(100);
 
 impl Engine {
     /// Does something until it is done by an attempt, or by `send` of what an attempt says is to be sent. What the controller
@@ -29,42 +23,48 @@ impl Engine {
         mut attempt: impl FnMut() -> Result<Changed<T, S>, E>,
         mut send: impl FnMut(&S) -> Result<T, Errno>,
     ) -> Result<T, E> {
-        let mut last = Errno::AGAIN;
-        for turn in 0..TURNS {
-            if turn > SOON {
-                std::thread::sleep(PAUSE);
-            }
-            match attempt()? {
+        let mut patience = Patience::default();
+        loop {
+            let last = match attempt()? {
                 Changed::Here(done) => return Ok(done),
                 Changed::ByMessage(sent) => match send(&sent) {
-                    Err(errno @ (Errno::STALE | Errno::ACCESS)) => last = errno,
-                    Err(Errno::BUSY | Errno::AGAIN) => last = Errno::AGAIN,
+                    Err(errno @ (Errno::STALE | Errno::ACCESS)) => errno,
+                    Err(Errno::BUSY | Errno::AGAIN) => Errno::AGAIN,
                     done => return Ok(done?),
                 },
+            };
+            if !patience.is_left() {
+                return Err(last.into());
             }
         }
-        Err(last.into())
     }
 
-    /// Has the controller make what an attempt has found that a message makes. Gives number and generation. Durable on
-    /// return. EEXIST, ENOSPC and so on; ESTALE, EACCES or EBUSY where it is to be looked at again.
+    /// Has the controller make what an attempt has found that a message makes. It is listed at the place `open` of the open table. Gives
+    /// number and generation. Durable on return. EEXIST, ENOSPC and so on; ESTALE, EACCES or EBUSY where it is to be looked at again.
     pub(crate) fn make_by_message(
         &self,
         sent: &Sent,
         creation: &Creation<'_>,
+        (open, mark): (u32, u32),
     ) -> Result<(InodeNumber, u32), Errno> {
-        let named = self.send(
-            sent,
-            &Request::MakeName {
-                directory: sent.directory.0,
-                generation: sent.directory.1,
-                name: sent.name.clone(),
-                kind: creation.kind as u8,
-                mode: creation.mode,
-                uid: creation.owner.0,
-                gid: creation.owner.1,
-            },
-        )?;
+        let size = match creation.kind {
+            FileKind::Link => u32::try_from(creation.target.len()).map_err(|_| Errno::INVAL)?,
+            kind if kind.is_device() => creation.device,
+            _ => 0,
+        };
+        let request = Request::MakeName {
+            directory: sent.directory.0,
+            generation: sent.directory.1,
+            name: sent.name.clone(),
+            kind: creation.kind as u8,
+            mode: creation.mode,
+            uid: creation.owner.0,
+            gid: creation.owner.1,
+            size,
+            open,
+            mark,
+        };
+        let named = self.send_with(sent, &request, creation.target)?;
         Ok((named.inode, named.generation))
     }
 
@@ -136,26 +136,33 @@ impl Engine {
         }
     }
 
+    /// What changes an inode is done by its owner, until a newer view of it says otherwise.
+    pub(crate) fn is_mediated_no_more(&self, (number, generation): (InodeNumber, u32)) {
+        if let Some(inode) = self.kit().known(number)
+            && inode.generation() == generation
+            && inode.has(flag::MEDIATED)
+        {
+            inode.set(flag::MEDIATED, false);
+        }
+    }
+
     fn send(&self, sent: &Sent, request: &Request) -> Result<Named, Errno> {
-        let is_mediated_no_more = || {
-            if let Some(inode) = self.kit().known(sent.directory.0)
-                && inode.generation() == sent.directory.1
-                && inode.has(flag::MEDIATED)
-            {
-                inode.set(flag::MEDIATED, false);
-            }
-        };
-        match self.session.request(request) {
+        self.send_with(sent, request, &[])
+    }
+
+    /// The same with something attached.
+    fn send_with(&self, sent: &Sent, request: &Request, attached: &[u8]) -> Result<Named, Errno> {
+        match self.session.request_with(request, attached) {
             Ok(Response::Bytes(told)) => {
                 let named = Named::decode(&told).ok_or(Errno::PROTO)?;
                 if !named.is_mediated {
-                    is_mediated_no_more();
+                    self.is_mediated_no_more(sent.directory);
                 }
                 Ok(named)
             }
             Ok(_) => Err(Errno::PROTO),
             Err(Errno::BUSY) => {
-                is_mediated_no_more();
+                self.is_mediated_no_more(sent.directory);
                 Err(Errno::BUSY)
             }
             Err(errno) => Err(errno),

@@ -2,36 +2,15 @@
 //! description's offset, which then advances.
 
 use super::*;
-use crate::data::size_limit;
 use crate::data::write::ONE_STEP;
+use crate::data::{readable, size_limit};
 use crate::descriptions::OffsetCell;
 use crate::engine::by_message::gathered;
 use arck_libfs_kit::engine::{Need, Stop};
-use arck_libfs_kit::format::PAGE_SIZE;
-use arck_libfs_kit::memory::guarded::guarded_copy;
 use arck_libfs_kit::messages::ATTACHED_MAX;
 use arck_libfs_kit::views::File;
 use arck_libfs_kit::views::exclusive::Exclusive;
 use std::cell::Cell;
-
-/// How many bytes of a program's buffer can be read, up to the first that cannot.
-#[cold]
-#[inline(never)]
-fn readable_length(buffer: &[u8]) -> usize {
-    let mut byte = 0u8;
-    let mut length = 0;
-    while length < buffer.len() {
-        // SAFETY: a byte of our own, and one of a slice.
-        let read = unsafe { guarded_copy(&raw mut byte, buffer[length..].as_ptr(), 1) };
-        if read.is_err() {
-            break;
-        }
-        // On to the next page.
-        let next = (buffer.as_ptr() as usize + length + 1).next_multiple_of(PAGE_SIZE as usize);
-        length = next - buffer.as_ptr() as usize;
-    }
-    length.min(buffer.len())
-}
 
 /// That no position of a transfer is beyond the largest there is. EINVAL.
 #[inline(always)]
@@ -240,6 +219,25 @@ impl FileSystem {
                 }
             }
         };
+        if stale_maps {
+            let (number, generation) = description.identity()?;
+            self.refresh_maps(number, generation);
+        }
+        written
+    }
+
+    /// Writes at the file's end, whatever the description's flags and offset are, which stay; gives the bytes written and
+    /// the position behind them. Otherwise as [`write`](Self::write).
+    pub fn append(&self, handle: Handle, buffer: &[u8]) -> Result<(usize, u64), Errno> {
+        let (description, _) = self.usable(handle, true)?;
+        if buffer.is_empty() {
+            return Ok((0, self.size_seen(description.identity()?)?));
+        }
+        let mut stale_maps = false;
+        let exclusive = self.exclusive_for(description, buffer)?;
+        let place = Position::End;
+        let written = self.write_piece(description, buffer, place, &mut stale_maps, false);
+        drop(exclusive);
         if stale_maps {
             let (number, generation) = description.identity()?;
             self.refresh_maps(number, generation);
@@ -474,7 +472,7 @@ impl FileSystem {
                 }
                 Err(Errno::NOSPC) if !in_parts => in_parts = true,
                 Err(Errno::FAULT) if readable.len() == buffer.len() => {
-                    readable = &buffer[..readable_length(buffer)];
+                    readable = &buffer[..readable::length(buffer)];
                     if readable.len() > done && readable.len() < buffer.len() {
                         continue;
                     }

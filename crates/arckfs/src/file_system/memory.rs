@@ -10,8 +10,6 @@ use arck_libfs_kit::format::PAGE_SIZE;
 use arck_libfs_kit::memory::SharedBytes;
 use arck_libfs_kit::memory::placing::{self, Protection};
 use arck_libfs_kit::memory::{Locking, lock_pages};
-use arck_libfs_kit::views::File;
-use arck_libfs_kit::views::entries::pages_of;
 use rustix::mm::{Advice, MremapFlags, MsyncFlags, madvise, msync};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -185,8 +183,15 @@ impl FileSystem {
             };
             self.establish(map)
         } else {
-            // SAFETY: just reserved.
-            unsafe { self.copy_into(handle, address, length, offset, size, protection) }
+            Err(Errno::ACCESS)
+        };
+        let made = match made {
+            // What may be read by message alone, too.
+            Err(Errno::ACCESS | Errno::BUSY | Errno::NOSPC) if !is_shared => {
+                // SAFETY: reserved above, and nothing was placed there.
+                unsafe { self.copy_into(handle, address, length, offset, size, protection) }
+            }
+            made => made,
         };
         if let Err(errno) = made {
             // SAFETY: reserved above, and unknown to anybody.
@@ -225,83 +230,6 @@ impl FileSystem {
             self.engine.kit().unlist_open(listed)?;
         }
         placed.map(|_| ())
-    }
-
-    /// Fills a range with a copy of a part of the file. Holes are passed over.
-    ///
-    /// # Safety
-    /// The range is reserved.
-    unsafe fn copy_into(
-        &self,
-        handle: Handle,
-        address: usize,
-        length: usize,
-        offset: u64,
-        size: u64,
-        protection: Protection,
-    ) -> Result<(), Errno> {
-        let pages = pages_of(size).saturating_sub(offset / PAGE_SIZE);
-        let filled = length.min(usize::try_from(pages).map_or(length, |n| n.saturating_mul(PAGE)));
-        // SAFETY: a part of the range each; the memory is written before anybody knows of it.
-        unsafe {
-            if filled != 0 {
-                placing::zeroes(address, filled, READ | WRITE)?;
-                let buffer = std::slice::from_raw_parts_mut(address as *mut u8, filled);
-                let mut done = 0;
-                while let Some(data) = self.data_in(handle, offset, done..filled)? {
-                    let read = self.read(
-                        handle,
-                        &mut buffer[data.clone()],
-                        Some(offset + data.start as u64),
-                    )?;
-                    if read == 0 {
-                        break;
-                    }
-                    done = data.start + read;
-                }
-                if protection != READ | WRITE {
-                    placing::protect(address, filled, protection)?;
-                }
-            }
-            if filled != length {
-                placing::nothing(address + filled, length - filled, protection)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The next data in a range of bytes that begins at an offset of the file.
-    fn data_in(
-        &self,
-        handle: Handle,
-        offset: u64,
-        range: Range<usize>,
-    ) -> Result<Option<Range<usize>>, Errno> {
-        let seek = |from: usize, data| {
-            let from = offset + from as u64;
-            let found = self.on_handle(handle, |context, inode| {
-                context.seek_data(File::of(inode)?, from, data)
-            });
-            match found {
-                Ok(at) => Ok(Some(
-                    usize::try_from(at - offset).map_or(range.end, |at| at.min(range.end)),
-                )),
-                Err(Errno::NXIO) => Ok(None),
-                Err(errno) => Err(errno),
-            }
-        };
-        let mut from = range.start;
-        while from < range.end
-            && let Some(start) = seek(from, true)?
-            && start < range.end
-        {
-            // The file may change meanwhile.
-            match seek(start, false)? {
-                Some(end) if end > start => return Ok(Some(start..end)),
-                _ => from = start + 1,
-            }
-        }
-        Ok(None)
     }
 
     /// Takes maps out of the table, and their inodes off the open table; the memory is to be

@@ -1,14 +1,11 @@
 //! Names: making, removing, renaming, linking, listing.
 
 use super::*;
+use crate::engine::patience::Patience;
 use crate::names::by_message::Sent;
+use arck_libfs_kit::messages::NO_OPEN_PLACE;
 use arck_libfs_kit::views::{Directory, File};
 use std::cell::Cell;
-
-/// How often a rename by message is attempted that comes back, since something else has changed.
-const RENAMES_MAX: u32 = 100;
-/// Between two of those that may not reach what they are about.
-const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 
 impl FileSystem {
     /// Gives number and generation of what it makes.
@@ -33,7 +30,16 @@ impl FileSystem {
                 })
             })
         };
-        let send = |sent: &Sent| self.engine.make_by_message(sent, &creation);
+        let was_full = Cell::new(false);
+        let unlisted = (NO_OPEN_PLACE, 0);
+        let send = |sent: &Sent| match self.engine.make_by_message(sent, &creation, unlisted) {
+            // Its target needs a page, of which this session has some of its own where there are no others.
+            Err(Errno::NOSPC) if !creation.target.is_empty() && !was_full.replace(true) => {
+                self.engine.is_mediated_no_more(sent.directory);
+                Err(Errno::BUSY)
+            }
+            made => made,
+        };
         self.engine.here_or_by_message(attempt, send)
     }
 
@@ -149,7 +155,8 @@ impl FileSystem {
                 })
             })
         };
-        for turn in 0..RENAMES_MAX {
+        let mut patience = Patience::default();
+        loop {
             let Some((from, from_name, to, to_name, sent)) = attempt()? else {
                 self.engine.kit().give_back();
                 return Ok(());
@@ -169,11 +176,11 @@ impl FileSystem {
                 flags,
             });
             match moved {
-                // They were mediated; it is looked at again.
-                Err(Errno::STALE | Errno::BUSY | Errno::AGAIN) if sent.is_some() => {}
-                // It may not be reached for a moment while it is moved; who looks again is told.
-                Err(Errno::ACCESS) if sent.is_some() && turn < RENAMES_MAX - 1 => {
-                    std::thread::sleep(PAUSE);
+                // They were mediated, or may not be reached for a moment while they are moved; it is looked at again.
+                Err(Errno::STALE | Errno::BUSY | Errno::AGAIN | Errno::ACCESS)
+                    if sent.is_some() && patience.is_left() => {}
+                Err(Errno::STALE | Errno::BUSY) if sent.is_some() => {
+                    return Err(Errno::AGAIN.into());
                 }
                 moved => {
                     moved?;
@@ -183,7 +190,6 @@ impl FileSystem {
                 }
             }
         }
-        Err(Errno::AGAIN.into())
     }
 
     /// `flags`: AT_SYMLINK_FOLLOW, AT_EMPTY_PATH.

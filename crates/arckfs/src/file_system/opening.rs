@@ -185,12 +185,31 @@ impl FileSystem {
     /// nothing was made. What was made is what is given, whatever has become of its name and of the path meanwhile.
     fn open_by_message(&self, sent: &Sent, mode: u32, exclusive: bool) -> Result<Found, Errno> {
         let engine = &self.engine;
+        // It may be renamed, removed and moved to where it cannot be reached as soon as it has its name.
+        let reserved = engine.run_local(|context| context.reserve_open())?;
         let creation = engine.credentials.opened_file(mode);
-        let made = match engine.make_by_message(sent, &creation) {
+        let made = engine.make_by_message(sent, &creation, (reserved.place, reserved.mark));
+        let opened = match made {
+            Ok(made) => self.open_made(sent, creation, made),
             // Somebody else was faster.
-            Err(Errno::EXIST) if !exclusive => return Err(Errno::AGAIN),
-            made => made?,
+            Err(Errno::EXIST) if !exclusive => Err(Errno::AGAIN),
+            Err(errno) => Err(errno),
         };
+        // It fails where the session is lost, with its table.
+        let _ = engine.run_local(|context| {
+            context.give_up_reserved(&reserved);
+            Ok(())
+        });
+        opened
+    }
+
+    fn open_made(
+        &self,
+        sent: &Sent,
+        creation: Creation<'_>,
+        made: (InodeNumber, u32),
+    ) -> Result<Found, Errno> {
+        let engine = &self.engine;
         let by_name = engine.run_local(|context| {
             let directory = context.view(sent.directory.0, sent.directory.1)?;
             let made = context.is_made(Directory::of(directory)?, &sent.name, made)?;
@@ -206,7 +225,7 @@ impl FileSystem {
             Ok(Some(listed)) => listed,
             _ => match by_number() {
                 Ok(listed) => listed,
-                // Nobody has it any more: an empty file without a name is what its maker has then.
+                // Where the controller has died, nobody may have it any more: an empty file without a name is what its maker has then.
                 Err(_) => engine
                     .run_local(|context| {
                         let directory = context.view(sent.directory.0, sent.directory.1)?;

@@ -6,8 +6,7 @@
 //! * A directory that this session owns changes as any other.
 
 use super::Context;
-use arck_libfs_kit::format::{FileKind, InodeNumber};
-use arck_libfs_kit::names::creations::Creation;
+use arck_libfs_kit::format::InodeNumber;
 use arck_libfs_kit::views::{Directory, flag};
 
 /// A name that is to be changed by message.
@@ -50,12 +49,4 @@ impl Context<'_> {
     pub fn goes_by_message(&self, directory: Directory) -> bool {
         directory.has(flag::MEDIATED) && !self.owns(&directory)
     }
-}
-
-/// Whether a new inode is one that a message makes: without contents, which some have from the beginning.
-pub fn is_made_by_message(creation: &Creation<'_>) -> bool {
-    matches!(
-        creation.kind,
-        FileKind::File | FileKind::Directory | FileKind::Pipe | FileKind::Socket
-    )
 }

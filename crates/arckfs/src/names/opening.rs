@@ -1,7 +1,7 @@
 //! What an attempt does to open or make what a path leads to.
 
 use super::Context;
-use super::by_message::{Changed, is_made_by_message};
+use super::by_message::Changed;
 use super::walk::{Last, Place};
 use crate::interface::{ACCESS_MODE, Errno};
 use arck_libfs_kit::engine::{Attempt, Need, Stop};
@@ -135,9 +135,8 @@ impl Context<'_> {
         before: Option<&(Before, Found)>,
     ) -> Attempt<Changed<&'static CachedInode>> {
         self.may_change_names(directory)?;
-        if is_made_by_message(&creation)
-            && let Some(sent) = self.by_message(directory, name)
-        {
+        if let Some(sent) = self.by_message(directory, name) {
+            self.credentials.check_device(&creation)?;
             return Ok(Changed::ByMessage(sent));
         }
         let hash = before.map_or_else(|| self.hash(name), |(_, found)| found.hash);

@@ -56,11 +56,11 @@ pub extern "C" fn arck_connect(pool: Text, options: Wishes) -> arck_handle {
 }
 
 /// Closes whatever has a handle: a file, what lists names or keys, a batch or an enqueued record that is given up, a follower, a
-/// store, a log, a connection.
+/// queue, a set of queues, a store, a log, a connection.
 ///
 /// With a connection, a store or a log all that was opened in it is closed. Its session ends then, and all that was done
 /// is folded when this returns. What other threads are doing there is done before.
-/// The handle is none afterwards, whatever this says but EDEADLK. Blocks for a connection, a store or a log. EBADF: it is no handle, or
+/// The handle is none afterwards, whatever this says but EDEADLK. Blocks for a connection, a store or a log, and for a queue or a set while what has begun there is done. EBADF: it is no handle, or
 /// closed already. EDEADLK: a handler of signals has interrupted a call. Another error (EIO, ENOSPC): not all was folded. In a forked child it does not touch what is its parent's.
 #[unsafe(no_mangle)]
 pub extern "C" fn arck_close(handle: arck_handle) -> c_int {

@@ -18,6 +18,9 @@ const LOG: Row = (
      module, as in arck_controller=info.",
 );
 
+const MEDIUM: Row = ("ARCK_MEDIUM", "As --medium.");
+const NODES: Row = ("ARCK_NODES", "As --nodes.");
+
 /// Paragraphs ahead of what the help says.
 pub fn described(page: &str) -> &'static [&'static str] {
     match page {
@@ -57,6 +60,10 @@ pub fn environment(page: &str) -> &'static [Row] {
                 "Seconds for which programs wait for a controller that is gone; 30 if it is not set.",
             ),
             ("ARCK_FS", "As --fs."),
+            MEDIUM,
+            NODES,
+            ("ARCK_AT_ONCE", "As --at-once."),
+            ("ARCK_DELEGATE", "As --delegate."),
             ("ARCK_STRICT", "1: as --strict."),
             ("ARCK_QUIET", "1: as --quiet."),
             (
@@ -81,6 +88,8 @@ pub fn environment(page: &str) -> &'static [Row] {
         ],
         "arck-serve" => &[
             POOL,
+            MEDIUM,
+            NODES,
             LOG,
             (
                 "NOTIFY_SOCKET",

@@ -1,7 +1,7 @@
 //! What `arck run` is asked.
 
 use arck_protocol::socket::GROUP_NAME_MAX;
-use arckfs::Resolver;
+use arckfs::{Resolver, Threads};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,7 +30,8 @@ Examples:
   arck run --mount /data -- sh       a shell in which /data is the pool
   arck run --fs fpfs -- ./indexer    for trees of many deep directories
   arck run --own-group -- ./untried  apart from your other programs
-  arck run --group shop -- ./server  one session with all of --group shop")]
+  arck run --group shop -- ./server  one session with all of --group shop
+  arck run --at-once 4 -- ./copier   four large writes at once, and others wait")]
 pub struct RunArguments {
     /// Directory of the pool [default: $ARCK_POOL, else /dev/shm/arck-$USER]
     #[arg(long, value_name = "DIRECTORY")]
@@ -83,6 +84,28 @@ pub struct RunArguments {
     /// Whether a private controller's sessions flush their stores to memory
     #[arg(long, value_name = "WHEN", value_enum)]
     pub persist: Option<Persist>,
+
+    /// Have a private controller and its sessions emulate this medium: optane, cxl, dram, or a file that describes one;
+    /// none for none [default: $ARCK_MEDIUM, else none]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub medium: Option<String>,
+
+    /// The emulated medium has so many memory nodes, and not as many as its description says: 1 to 16
+    /// [default: $ARCK_NODES]
+    #[arg(long, value_name = "N", value_parser = crate::number::parse::<u32>)]
+    pub nodes: Option<u32>,
+
+    /// Threads that are at large writes at once, of all programs of the user together, at each memory node: 1 to 64; auto
+    /// for what the description of the emulated medium says, off for all that ask. For media that many writers slow down
+    /// [default: $ARCK_AT_ONCE, else off]
+    #[arg(long, value_name = "N|auto|off", conflicts_with = "delegate")]
+    pub at_once: Option<Threads>,
+
+    /// Threads of each program that do its large reads and writes for it, of each memory node: 1 to 64; auto for as
+    /// many as the description of the emulated medium says, off for none. A program starts them at its first such
+    /// access [default: $ARCK_DELEGATE, else off]
+    #[arg(long, value_name = "N|auto|off")]
+    pub delegate: Option<Threads>,
 
     /// The command and its arguments
     // No hyphen values: an option of ours that is mistyped would be taken for the command. What

@@ -11,7 +11,7 @@
 //! * One line on standard error when the first one is lost, and one if there will be no other.
 
 use super::locks::{USE_LOCK, connect_to, is_private, take_start_lock};
-use super::private::{PrivateController, START_LIMIT, being_opened};
+use super::private::{PrivateController, START_LIMIT, Wishes, being_opened};
 use super::telling::{plain, say};
 use crate::owner;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -74,7 +74,7 @@ impl Guard {
     /// Watches over a private controller, until it is stopped.
     pub fn start(
         pool: &Path,
-        persist: Option<&'static str>,
+        wishes: &Wishes,
         use_lock: Option<Arc<OwnedFd>>,
         served: Served,
     ) -> Guard {
@@ -85,7 +85,7 @@ impl Guard {
             let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).ok()?);
             let watch = Watch {
                 pool: pool.to_path_buf(),
-                persist,
+                wishes: wishes.clone(),
                 use_lock,
                 stop: stop.clone(),
                 starts: Starts::default(),
@@ -140,7 +140,7 @@ impl Starts {
 /// What the thread knows.
 struct Watch {
     pool: PathBuf,
-    persist: Option<&'static str>,
+    wishes: Wishes,
     use_lock: Arc<OwnedFd>,
     stop: Arc<OwnedFd>,
     starts: Starts,
@@ -242,7 +242,7 @@ impl Watch {
             if let Some(connection) = connect_to(&directory).map_err(failed)? {
                 return Ok(Served::by_another(connection, Some(&self.use_lock)));
             }
-            match PrivateController::start(&self.pool, self.persist) {
+            match PrivateController::start(&self.pool, &self.wishes) {
                 Ok(Some(controller)) => return Ok(Served::Ours(controller)),
                 Ok(None) if Instant::now() >= deadline => return Err(being_opened(&self.pool)),
                 Err(why) if Instant::now() >= deadline => return Err(why),

@@ -20,7 +20,7 @@
 
 use super::guard::{Guard, Served};
 use super::locks::{self, Place, USE_LOCK, connect_to, take_start_lock, try_for};
-use super::private::{PrivateController, START_LIMIT, being_opened};
+use super::private::{PrivateController, START_LIMIT, Wishes, being_opened};
 use super::telling::{plain, say};
 use crate::owner;
 use arck_core_state::layout;
@@ -174,7 +174,7 @@ pub struct User {
 
 impl User {
     /// Makes sure that somebody serves the pool. Blocks at most for the limits above.
-    pub fn attach(pool: &Path, persist: Option<&'static str>) -> Result<User, String> {
+    pub fn attach(pool: &Path, wishes: &Wishes) -> Result<User, String> {
         let failed = |error: Errno| {
             format!(
                 "cannot use the pool {}: {}",
@@ -224,12 +224,14 @@ impl User {
         let deadline = Instant::now() + START_LIMIT;
         let served = loop {
             if let Some(connection) = connect_to(&directory).map_err(failed)? {
-                if persist.is_some() {
-                    say("the pool is served already; --persist changes nothing");
+                for option in &wishes.given {
+                    say(&format!(
+                        "the pool is served already; {option} changes nothing"
+                    ));
                 }
                 break Served::by_another(connection, use_lock.as_ref());
             }
-            match PrivateController::start(pool, persist)? {
+            match PrivateController::start(pool, wishes)? {
                 Some(controller) => break Served::Ours(controller),
                 None if Instant::now() >= deadline => return Err(being_opened(pool)),
                 // An `arck serve` that has the pool's lock and no socket yet.
@@ -237,7 +239,7 @@ impl User {
             }
         };
         let use_lock = use_lock.map(Arc::new);
-        let guard = Guard::start(pool, persist, use_lock.clone(), served);
+        let guard = Guard::start(pool, wishes, use_lock.clone(), served);
         Ok(User { use_lock, guard })
     }
 
@@ -255,7 +257,12 @@ impl User {
             if let Some(connection) = connect_to(&directory).map_err(failed)? {
                 return Ok(User {
                     use_lock: None,
-                    guard: Guard::start(pool, None, None, Served::by_another(connection, None)),
+                    guard: Guard::start(
+                        pool,
+                        &Wishes::new(None, None, None),
+                        None,
+                        Served::by_another(connection, None),
+                    ),
                 });
             }
             // One that ends in order takes its socket away, and nobody is known to start another.

@@ -58,10 +58,53 @@ pub fn being_opened(pool: &Path) -> String {
     )
 }
 
+/// What is asked of a private controller.
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    /// `--persist`.
+    pub persist: Option<&'static str>,
+    /// `--medium`: a name, or the absolute path of a file, since the controller is in another directory.
+    pub medium: Option<String>,
+    /// `--nodes`.
+    pub nodes: Option<u32>,
+    /// Options that were given, by name, and do nothing where the pool is served already.
+    pub given: Vec<&'static str>,
+}
+
+impl Wishes {
+    /// What options and the environment say.
+    pub fn new(persist: Option<&'static str>, medium: Option<&str>, nodes: Option<u32>) -> Wishes {
+        let given = [
+            persist.map(|_| "--persist"),
+            medium.map(|_| "--medium"),
+            nodes.map(|_| "--nodes"),
+        ];
+        Wishes {
+            persist,
+            medium: arck_medium::named(medium),
+            nodes,
+            given: given.into_iter().flatten().collect(),
+        }
+    }
+
+    fn tell(&self, command: &mut Command) {
+        if let Some(persist) = self.persist {
+            command.args(["--persist", persist]);
+        }
+        match &self.medium {
+            Some(medium) => command.args(["--medium", medium]),
+            None => command.env_remove(arck_medium::VARIABLE),
+        };
+        if let Some(nodes) = self.nodes {
+            command.args(["--nodes", &nodes.to_string()]);
+        }
+    }
+}
+
 impl PrivateController {
     /// Starts one; none if another one serves the pool by now, or is about to. Blocks until it serves the pool, at most
     /// [`START_LIMIT`], and as long as it says that it comes further.
-    pub fn start(pool: &Path, persist: Option<&str>) -> Result<Option<PrivateController>, String> {
+    pub fn start(pool: &Path, wishes: &Wishes) -> Result<Option<PrivateController>, String> {
         let failed =
             |error: io::Error| format!("cannot start a private controller: {}", plain(&error));
         let log = File::from(
@@ -73,9 +116,7 @@ impl PrivateController {
             .arg("serve")
             .arg(pool)
             .args(["--private", "--ready-fd", "1"]);
-        if let Some(persist) = persist {
-            command.args(["--persist", persist]);
-        }
+        wishes.tell(&mut command);
         command
             .arg0("arck")
             .env_remove("LD_PRELOAD")

@@ -190,22 +190,15 @@ impl Told {
 
 /// What no session owns for what it changes of it; `None`: nothing.
 fn mediated(pool: &Pool) -> Option<String> {
-    let all = pool.mediated.saturating_add(pool.found);
     let counted = [
-        (
-            all,
-            format!(
-                "{all} files and directories, of which {} were found",
-                pool.found
-            ),
-        ),
-        (
-            pool.together,
-            format!("{} files mapped together", pool.together),
-        ),
+        (pool.mediated, "as said"),
+        (pool.found, "found"),
+        (pool.together, "mapped together"),
     ];
     let told = counted.into_iter().filter(|(count, _)| *count > 0);
-    let told: Vec<String> = told.map(|(_, text)| text).collect();
+    let told: Vec<String> = told
+        .map(|(count, text)| format!("{count} {text}"))
+        .collect();
     (!told.is_empty()).then(|| told.join(", "))
 }
 

@@ -5,6 +5,7 @@ mod archives;
 mod beneath;
 mod carried;
 mod checking;
+mod delegating;
 mod file_systems;
 mod forged;
 mod golden;

@@ -57,6 +57,21 @@ const USAGE: &[Mistake] = &[
     ),
     (&["serve", "@/pool", "--lease", "-3"], 2, &["'-3'"]),
     (
+        &["serve", "@/pool", "--medium", "floppy"],
+        1,
+        &["floppy", "no such file", "optane, cxl, dram"],
+    ),
+    (
+        &["serve", "@/pool", "--medium", "optane", "--nodes", "17"],
+        1,
+        &["--nodes 17", "1 to 16 nodes"],
+    ),
+    (
+        &["serve", "@/pool", "--medium", "none", "--nodes", "2"],
+        1,
+        &["--nodes 2", "--medium"],
+    ),
+    (
         &["serve", "@/pool", "--persist", "often"],
         2,
         &["auto, always or never"],
@@ -442,7 +457,10 @@ fn help_says_what_each_option_does() {
             &["mkfs", "--help"],
             &["--size", "--sparse", "--force", "1.5G", "Examples"],
         ),
-        (&["serve", "--help"], &["--persist", "Ctrl-C", "Examples"]),
+        (
+            &["serve", "--help"],
+            &["--persist", "--medium", "Ctrl-C", "Examples"],
+        ),
         (
             &["run", "--help"],
             &[

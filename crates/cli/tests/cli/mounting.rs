@@ -3,6 +3,7 @@
 
 mod calls;
 pub mod mount;
+mod replaced;
 mod table;
 mod users;
 

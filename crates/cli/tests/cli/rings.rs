@@ -195,3 +195,22 @@ fn a_ring_with_a_thread_is_reported() {
         "{errors}"
     );
 }
+
+/// The calls of a program's own instructions trap at first, and then no more; what the program has in registers stays.
+#[test]
+fn calls_of_rings_are_rewritten_where_they_are() {
+    let (_directory, program) = compile("ring_calls.c", &[]);
+    let place = Place::made();
+    for (patch, is_rewritten) in [(None, 1), (Some("never"), 0)] {
+        let command = [program.to_str().expect("UTF-8"), "/arck"];
+        let mut command = run(&place.pool(), &[], &command);
+        if let Some(patch) = patch {
+            command.env("ARCK_PATCH", patch);
+        }
+        let told = succeeded(&command.output().unwrap());
+        let expected = format!(
+            "no ring: 1\nfailures: 0\nrewritten: {is_rewritten}\na bare thread: 1\nbegins with the move: 1\nfailures: 0\n"
+        );
+        assert_eq!(told, expected, "{patch:?}");
+    }
+}

@@ -163,7 +163,7 @@ fn what_nobody_owns_is_told() {
         attr(BOB, &["--below", "/"]),
         "/d: mediated\n/mapped: by its owner (auto), mapped together\n/said: mediated\n"
     );
-    let row = "mediated      2 files and directories, of which 0 were found, 1 files mapped together; arck attr --pool ";
+    let row = "mediated      2 as said, 1 mapped together; arck attr --pool ";
     assert!(status(&[]).contains(row), "{}", status(&[]));
     says(&users, ANN, how, "rmdir /arck/d");
     mapping.tell("end");

@@ -80,6 +80,9 @@ CASES = [
     lambda: os.rmdir("e/m"),
     lambda: os.chmod("d", 0o777),
     lambda: os.setxattr("e/x", "user.a", b"b"),
+    lambda: os.setxattr("d", "user.a", b"b"),
+    lambda: os.removexattr("d", "user.a"),
+    lambda: os.utime("d", (1, 2)),
     lambda: put("d/" + "n" * 255, ""),
     lambda: put(b"d/\xff\n\x01", ""),
     # What is watched itself, in a directory that is not.

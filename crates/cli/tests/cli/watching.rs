@@ -1,7 +1,7 @@
 //! Programs that watch files and directories of the pool by inotify: what they are told beside what the same program is told
 //! on tmpfs of the same changes, made by a program of the same session, of another one, and of another user.
 
-use crate::support::{Place, Running, run, succeeded};
+use crate::support::{Place, Running, arck, run, succeeded};
 use crate::users::{ANN, BOB, DENIED, EVE, Users};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -81,7 +81,8 @@ fn who_watches_is_told_as_on_tmpfs_whoever_makes_the_change() {
     let count = count();
     let expected = told_on_tmpfs(count);
     assert!(expected.iter().all(|told| told != "[]"), "{expected:?}");
-    for options in [&[][..], &["--own-group"]] {
+    let other: &[&str] = &["--own-group"];
+    for (options, is_mediated) in [(&[][..], false), (other, false), (other, true)] {
         let place = Place::made();
         let pool = place.pool();
         let run = |options: &[&str], command: &[&str]| run(&pool, options, command);
@@ -93,6 +94,12 @@ fn who_watches_is_told_as_on_tmpfs_whoever_makes_the_change() {
         // What is there already is there for others.
         let listed = run(&["--own-group"], &["find", "/arck/top"]).output();
         succeeded(&listed.unwrap());
+        if is_mediated {
+            let names = ["d", "e", "many", "d/old", "single"].map(|name| format!("/top/{name}"));
+            let mut attr = arck();
+            attr.args(["attr", "--mediated", "on", "--pool"]).arg(&pool);
+            succeeded(&attr.args(names).output().unwrap());
+        }
         let watcher = run(&[], &python("watch", "/arck/top", &SOON));
         let changer = run(options, &python("change", "/arck/top", &[]));
         compare(&expected, &told(watcher, changer, count));

@@ -132,8 +132,9 @@ impl Owners<'_> {
             return;
         };
         let (index, segments) = (session.index, session.segments.clone());
+        let user = session.credentials.uid;
         let remains = Remains {
-            user: Some(session.credentials.uid),
+            user: Some(user),
             bytes: session.arena.granted(),
         };
         self.sessions.lookout.ended(Lent::Arena(number));
@@ -149,6 +150,7 @@ impl Owners<'_> {
         }
         crate::sessions::arena::clear_entry(&self.sessions.state.pool, index);
         self.sessions.all.remove(&number);
+        self.sessions.forget_gates(user);
         self.sessions.count_away();
         self.sessions.remains.insert(number, remains);
         self.sessions.remove_remains();

@@ -27,7 +27,9 @@ use crate::state::classes::Classes;
 use crate::state::tables::State;
 use crate::threads::workers::Workers;
 use arck_core_state::geometry::SessionNumber;
+use arck_pm::medium;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +37,18 @@ use std::time::{Duration, Instant};
 
 /// So long is waited, when a pool is opened and at its end, for pages that are being emptied.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// From now on this process's memory is as slow as the medium that is wished for; the page of it is for sessions.
+fn emulate(pool: &Pool, options: &Options) -> Result<Option<OwnedFd>> {
+    let Some(model) = &options.medium else {
+        return Ok(None);
+    };
+    let wrong = |what| Error::mapping(pool.path(), what);
+    let page = medium::make_page(model).map_err(wrong("making the page of the medium"))?;
+    medium::emulate(&page).map_err(wrong("mapping the page of the medium"))?;
+    medium::note_pool(pool.space().as_ptr());
+    Ok(Some(page))
+}
 
 impl Core {
     /// Opens a pool: locks it, replays its journal, rebuilds the tables, and folds what sessions
@@ -44,7 +58,8 @@ impl Core {
         crate::fold::memory::keep();
         let mut progress = Reporter::new(options.progress.clone());
         let (mut pool, was_clean, same_boot) =
-            Pool::open(path, options.persist, options.durability)?;
+            Pool::open(path, options.persist(), options.durability)?;
+        let medium = emulate(&pool, &options)?;
         let mut journal = Journal::open(&pool)?;
         recover::replay(&mut pool, &mut journal)?;
         let mut space = Space::load(&pool);
@@ -76,7 +91,8 @@ impl Core {
         watching::remove_all(state.pool.directory())
             .map_err(Error::system(path.join(WATCHED), "remove"))?;
         let rights = Rights::open(&state.pool, may_be_there);
-        let sessions = Sessions::new(state, options, workers, lookout, rights);
+        let mut sessions = Sessions::new(state, options, workers, lookout, rights);
+        sessions.medium = medium;
         let mut core = Core {
             sessions,
             freed: Freed::default(),

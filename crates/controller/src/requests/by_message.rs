@@ -5,7 +5,7 @@ use crate::fold::folding::After;
 use crate::fold::pages::Copier;
 use crate::fold::reply::Reply;
 use arck_core_state::geometry::SessionNumber;
-use arck_core_state::{FileKind, Inode, InodeNumber, PAGE_BYTES, PAGE_SIZE, cast};
+use arck_core_state::{FileKind, HeaderCopy, Inode, InodeNumber, PAGE_BYTES, PAGE_SIZE, cast};
 use arck_pm::{MapOptions, Mapping};
 use arck_protocol::Response;
 use arck_protocol::message::READ_MAX;
@@ -143,17 +143,27 @@ impl Core {
     ) -> Result<Inode, Errno> {
         let header = self.sessions.state.header_of(number, generation)?;
         self.sessions.may_be_told(session, number, 4)?;
-        // What the session itself has changed is to be in it; what others have, it has had recalled.
-        let own = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;
-        if header.ownership.session() == session && own.has_branch(number, &header) {
-            // Refused: the verified state is what there is.
-            let _ = self.access().fold(session, &[number], After::Keep);
-        }
+        self.fold_own(session, number, &header)?;
         let inode = self.sessions.may_be_told(session, number, 4)?;
         match inode.kind() {
             Some(FileKind::File | FileKind::Link) => Ok(inode),
             _ => Err(Errno::ISDIR),
         }
+    }
+
+    /// What a session itself has changed of an inode is to be in what it is told of it; what others have, it has had recalled.
+    pub(super) fn fold_own(
+        &mut self,
+        session: SessionNumber,
+        number: InodeNumber,
+        header: &HeaderCopy,
+    ) -> Result<(), Errno> {
+        let own = self.sessions.all.get(&session).ok_or(Errno::NOENT)?;
+        if header.ownership.session() == session && own.has_branch(number, header) {
+            // Refused: the verified state is what there is.
+            let _ = self.access().fold(session, &[number], After::Keep);
+        }
+        Ok(())
     }
 
     /// Tells what is in a file, a part of a page at a time with its place among the bytes.

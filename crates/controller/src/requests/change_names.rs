@@ -13,11 +13,12 @@ use crate::fold::folding::{After, Failure};
 use crate::fold::reply::Reply;
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
+use crate::requests::write_by_message::Pages;
 use crate::sessions::credits::PAGES_PER_DELTA_PAGE;
 use crate::state::apply::{self, directory};
 use crate::state::change::Change;
 use arck_core_state::directory::Dentry;
-use arck_core_state::geometry::{LINKS_MAX, SessionNumber};
+use arck_core_state::geometry::{LINKS_MAX, PATH_MAX, SessionNumber};
 use arck_core_state::{FileKind, Inode, InodeNumber, Mediation, NAME_MAX};
 use arck_protocol::Response;
 use arck_protocol::message::Named;
@@ -40,22 +41,76 @@ fn keeps(who: &Credentials, directory: &Inode, victim: &Inode) -> bool {
         && who.uid != victim.uid
 }
 
-/// What becomes of a name.
+/// A new inode.
 #[derive(Clone, Copy)]
-pub enum Wish {
-    Make {
-        kind: FileKind,
-        mode: u32,
-        /// User and group.
-        owner: (u32, u32),
-    },
-    /// Of a directory, or of anything else.
-    Remove { directory: bool },
-    /// Of what is there already: number and generation.
-    Link { inode: (InodeNumber, u32) },
+pub struct New<'a> {
+    kind: FileKind,
+    mode: u32,
+    /// User and group.
+    owner: (u32, u32),
+    /// Of a device.
+    number: u32,
+    /// Of a symbolic link.
+    target: &'a [u8],
+    /// Where its maker has it listed as open, and by which mark.
+    open: (u32, u32),
 }
 
-fn check_name(name: &[u8], wish: Wish) -> Result<(), Errno> {
+impl<'a> New<'a> {
+    /// EINVAL: there is no such inode.
+    pub fn of(
+        kind: u8,
+        mode: u32,
+        owner: (u32, u32),
+        size: u32,
+        target: &'a [u8],
+        open: (u32, u32),
+    ) -> Result<New<'a>, Errno> {
+        let kind = FileKind::from_u8(kind).ok_or(Errno::INVAL)?;
+        let is_link = kind == FileKind::Link;
+        let is_sound = match is_link {
+            true => {
+                (1..=PATH_MAX).contains(&target.len())
+                    && target.len() == size as usize
+                    && !target.contains(&0)
+            }
+            false => size == 0 || kind.is_device(),
+        };
+        match is_sound {
+            true => Ok(New {
+                kind,
+                mode,
+                owner,
+                number: if is_link { 0 } else { size },
+                target,
+                open,
+            }),
+            false => Err(Errno::INVAL),
+        }
+    }
+
+    /// A device stands for something, but for the character device 0.
+    fn is_real_device(&self) -> bool {
+        let is_nothing = self.kind == FileKind::CharacterDevice && self.number == 0;
+        self.kind.is_device() && !is_nothing
+    }
+}
+
+/// What becomes of a name.
+#[derive(Clone, Copy)]
+pub enum Wish<'a> {
+    Make(New<'a>),
+    /// Of a directory, or of anything else.
+    Remove {
+        directory: bool,
+    },
+    /// Of what is there already: number and generation.
+    Link {
+        inode: (InodeNumber, u32),
+    },
+}
+
+fn check_name(name: &[u8], wish: Wish<'_>) -> Result<(), Errno> {
     let is_made = !matches!(wish, Wish::Remove { .. });
     match name {
         b"" => Err(Errno::NOENT),
@@ -75,7 +130,7 @@ impl Core {
         session: SessionNumber,
         directory: (InodeNumber, u32),
         name: &[u8],
-        wish: Wish,
+        wish: Wish<'_>,
     ) -> Reply {
         if let Err(errno) = check_name(name, wish) {
             return errno.into();
@@ -107,7 +162,7 @@ impl Core {
         session: SessionNumber,
         directory: (InodeNumber, u32),
         name: &[u8],
-        wish: Wish,
+        wish: Wish<'_>,
     ) -> Result<Named, Failure> {
         let number = directory.0;
         let who = self.sessions.who(session)?;
@@ -136,7 +191,7 @@ impl Core {
                 mediation,
             };
             match wish {
-                Wish::Make { kind, mode, owner } => made = Some(place.make(kind, mode, owner)?),
+                Wish::Make(new) => made = Some(place.make(new)?),
                 Wish::Remove { directory } => {
                     touched = place.remove(directory, dying)?.map(Touched::unlinked);
                 }
@@ -156,6 +211,10 @@ impl Core {
             self.sessions.mediating.served(directory, Instant::now());
         }
         let (inode, generation) = made.unwrap_or_default();
+        if let Wish::Make(new) = wish {
+            self.sessions
+                .list_made(session, new.open, inode, generation);
+        }
         Ok(Named {
             inode,
             generation,
@@ -170,12 +229,12 @@ impl Core {
         who: &Credentials,
         (number, generation): (InodeNumber, u32),
         name: &[u8],
-        wish: Wish,
+        wish: Wish<'_>,
     ) -> Result<Inode, Errno> {
         self.sessions.state.header_of(number, generation)?;
         let inode = self.may_change_names(who, number)?;
         match wish {
-            Wish::Make { .. } => {}
+            Wish::Make(_) => {}
             Wish::Remove { .. } => self.may_remove(who, number, name)?,
             Wish::Link {
                 inode: (linked, generation),
@@ -315,13 +374,10 @@ impl Place<'_, '_, '_> {
     }
 
     /// Gives number and generation.
-    fn make(
-        mut self,
-        kind: FileKind,
-        mode: u32,
-        (uid, gid): (u32, u32),
-    ) -> Result<(InodeNumber, u32), Errno> {
-        let is_own = self.who.uid == uid && self.who.in_group(gid);
+    fn make(mut self, new: New<'_>) -> Result<(InodeNumber, u32), Errno> {
+        let New { kind, mode, .. } = new;
+        let (uid, gid) = new.owner;
+        let is_own = self.who.uid == uid && self.who.in_group(gid) && !new.is_real_device();
         if !is_own && !self.who.is_root() {
             return Err(Errno::PERM);
         }
@@ -368,6 +424,9 @@ impl Place<'_, '_, '_> {
                 names: 1,
             },
         )?;
+        if !new.target.is_empty() || new.number != 0 {
+            self.fill(number, new)?;
+        }
         let dentry = Dentry {
             inode: number,
             generation,
@@ -381,6 +440,23 @@ impl Place<'_, '_, '_> {
         parent.links += u32::from(is_directory);
         self.store(parent);
         Ok((number, generation))
+    }
+
+    /// What a new inode has in it from the beginning: durable before anything leads to it, by the first fence of the change.
+    fn fill(&mut self, number: InodeNumber, new: New<'_>) -> Result<(), Errno> {
+        let mut inode = self.change.inode(number).ok_or(Errno::IO)?;
+        inode.size = u64::from(new.number);
+        if !new.target.is_empty() {
+            self.change.allocate_for_readers(&inode);
+            let mut pages = Pages::new(&inode);
+            pages.replace(self.change, &mut inode, 0, |content| {
+                content[..new.target.len()].copy_from_slice(new.target);
+            })?;
+            inode.root = pages.root();
+            inode.size = new.target.len() as u64;
+        }
+        self.change.set_inode(inode);
+        Ok(())
     }
 
     /// Gives what has another name now.

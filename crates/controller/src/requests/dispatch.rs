@@ -9,7 +9,8 @@ use crate::fold::folding::{After, Failure};
 use crate::fold::reply::Reply;
 use crate::fold::touched::Touched;
 use crate::pool::clock::now;
-use crate::requests::change_names::Wish;
+use crate::requests::change_names::{New, Wish};
+use crate::requests::extended::Setting;
 use crate::requests::set_attributes::Set;
 use crate::sessions::arena::Grown;
 use crate::sessions::fold_copies::FoldCopy;
@@ -113,21 +114,15 @@ impl Core {
                 mode,
                 uid,
                 gid,
-            } => match FileKind::from_u8(*kind) {
-                Some(
-                    kind @ (FileKind::File
-                    | FileKind::Directory
-                    | FileKind::Pipe
-                    | FileKind::Socket),
-                ) => {
-                    let wish = Wish::Make {
-                        kind,
-                        mode: *mode,
-                        owner: (*uid, *gid),
-                    };
+                size,
+                open,
+                mark,
+            } => match New::of(*kind, *mode, (*uid, *gid), *size, attached, (*open, *mark)) {
+                Ok(new) => {
+                    let wish = Wish::Make(new);
                     self.change_name(session, (*directory, *generation), name, wish)
                 }
-                _ => Errno::INVAL.into(),
+                Err(errno) => errno.into(),
             },
             Request::RemoveName {
                 directory,
@@ -163,6 +158,22 @@ impl Core {
                 let set = Set::of(*which, *mode, *accessed, *modified);
                 self.set_attributes(session, (*inode, *generation), set)
             }
+            Request::SetExtended {
+                inode,
+                generation,
+                name,
+                how,
+                length,
+            } => {
+                let setting = Setting::of(name, *how, *length, attached);
+                self.set_extended(session, (*inode, *generation), setting)
+            }
+            Request::Extended {
+                inode,
+                generation,
+                position,
+                names,
+            } => self.extended(session, (*inode, *generation), *position, *names),
             Request::Allocate {
                 inode,
                 generation,

@@ -7,6 +7,7 @@ pub mod allocate;
 pub mod by_message;
 pub mod change_names;
 pub mod dispatch;
+pub mod extended;
 pub mod grant_numbers;
 pub mod grants;
 pub mod handing_on;

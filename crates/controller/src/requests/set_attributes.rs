@@ -112,6 +112,11 @@ impl Core {
             set.apply(&mut new);
             new.set_mediation(mediation);
             change.set_inode(new);
+            // Its times change by names, too, of which nobody is told this; and who sets one of them has read it, or changed it.
+            let is_told = set.mode.is_some() || set.accessed.is_some() && set.modified.is_some();
+            if new.kind() == Some(FileKind::Directory) && is_told {
+                change.note_attributes(what.0);
+            }
             if !keeps_other {
                 change.completes_request();
             }

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::fold::pages::Copier;
 use crate::fold::reply::Reply;
 use crate::requests::write_together::{self, Together};
-use crate::requests::written::{Place, changed, within};
+use crate::requests::written::{self, Place, changed, within};
 use crate::state::apply::file::{Setter, truncate};
 use crate::state::change::Change;
 use crate::state::marks::unmark;
@@ -363,12 +363,7 @@ impl Pages {
         }
         content[within(page, inode.size)..].fill(0);
         fill(&mut content);
-        let (segment, at) = change.state.pool.to_write(new)?;
-        let bytes = segment.bytes();
-        let stored = bytes.stream(at, &content).ok_or(Errno::IO)?;
-        change.state.journal.await_fence(stored);
-        let range = bytes.slice(at, content.len()).ok_or(Errno::IO)?;
-        change.state.pool.write_back(range)
+        written::fill(change, new, &content)
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::pool::clock::now;
 use crate::state::change::Change;
 use arck_core_state::geometry::FILE_SIZE_MAX;
-use arck_core_state::{Inode, PAGE_SIZE, cast};
+use arck_core_state::{Inode, PAGE_BYTES, PAGE_SIZE, PagePtr, cast};
 use arck_verifier::Credentials;
 use rustix::io::Errno;
 use std::ops::Range;
@@ -67,6 +67,20 @@ impl<'b> Place<'b> {
     pub(super) fn gap(&self, page: u64) -> Range<usize> {
         within(page, self.size)..within(page, self.position.max(self.size))
     }
+}
+
+/// What a new page of the controller's own has in it: durable before anything leads to it, by the first fence of the change.
+pub(super) fn fill(
+    change: &mut Change<'_>,
+    page: PagePtr,
+    content: &[u8; PAGE_BYTES],
+) -> Result<(), Errno> {
+    let (segment, at) = change.state.pool.to_write(page)?;
+    let bytes = segment.bytes();
+    let stored = bytes.stream(at, content).ok_or(Errno::IO)?;
+    change.state.journal.await_fence(stored);
+    let range = bytes.slice(at, content.len()).ok_or(Errno::IO)?;
+    change.state.pool.write_back(range)
 }
 
 /// The rest of a change by `who`.

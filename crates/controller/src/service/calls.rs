@@ -438,6 +438,11 @@ impl Service {
                 let watch = watch.cast_unsigned();
                 Ok((Answer::Watched { watch }, Vec::new()))
             }
+            Call::Gates => {
+                let gates = self.core.sessions.gates_of(need?);
+                let gates = gates.map_err(said("there is no room for gates"))?;
+                Ok((Answer::Done, vec![gates]))
+            }
             Call::Goodbye => {
                 let session = need?;
                 let member = connection.member;

@@ -9,6 +9,7 @@ use crate::fold::reply::Reply;
 use crate::service::held_back::{Asker, closes};
 use crate::service::{Deferred, Service};
 use crate::sessions::session::Session;
+use arck_core_state::FileKind;
 use arck_core_state::geometry::SessionNumber;
 use arck_protocol::{Request, Response, ring};
 use rustix::io::Errno;
@@ -185,8 +186,10 @@ impl Service {
         slot: usize,
         request: &Request,
     ) -> Result<Vec<u8>, Errno> {
-        let Request::WriteAttached { length, .. } = request else {
-            return Ok(Vec::new());
+        let length = match request {
+            Request::WriteAttached { length, .. } | Request::SetExtended { length, .. } => length,
+            Request::MakeName { kind, size, .. } if *kind == FileKind::Link as u8 => size,
+            _ => return Ok(Vec::new()),
         };
         let session = self.core.sessions.all.get(&session);
         let live = session.and_then(|session| session.live.as_ref());

@@ -12,6 +12,7 @@ pub mod credits;
 pub mod flights;
 pub mod fold_copies;
 pub mod free_counts;
+pub mod gates;
 pub mod group;
 pub mod holdings;
 pub mod kept;
@@ -47,6 +48,8 @@ use crate::threads::workers::Workers;
 use arck_core_state::InodeNumber;
 use arck_core_state::geometry::SessionNumber;
 use foldhash::HashMap;
+use gates::Gates;
+use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
@@ -56,6 +59,10 @@ pub struct Sessions {
     pub state: State,
     pub all: BTreeMap<SessionNumber, Session>,
     pub options: Options,
+    /// The page of the emulated medium, if there is one.
+    pub medium: Option<OwnedFd>,
+    /// What the sessions of each user have to be few at a time, of those that have asked for it.
+    pub gates: Gates,
     /// Descriptions that several processes have open.
     pub watches: Watches,
     pub descriptions: Descriptions,
@@ -127,6 +134,8 @@ impl Sessions {
             leaving: HashMap::default(),
             published: None,
             violations_logged: Windows::new(),
+            medium: None,
+            gates: Gates::default(),
             violations: 0,
         }
     }

@@ -25,6 +25,19 @@ fn reopen(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
 }
 
 impl Sessions {
+    /// What the sessions of a session's user have to be few at a time. ESTALE, ENFILE, ENOMEM.
+    pub(crate) fn gates_of(&mut self, session: SessionNumber) -> Result<OwnedFd, Errno> {
+        let session = self.all.get(&session).ok_or(Errno::STALE)?;
+        reopen(self.gates.of(session.credentials.uid)?)
+    }
+
+    /// A session of a user has gone.
+    pub(crate) fn forget_gates(&mut self, user: u32) {
+        let mut all = self.all.values();
+        let has_one = || all.any(|session| session.credentials.uid == user);
+        self.gates.left(user, has_one);
+    }
+
     /// After a fold of a session's: the fold copies of all sessions of its user together take no more
     /// than [`FOLD_COPY_BYTES`], but for the last. Root and the pool's user may have so much for each.
     pub(crate) fn bound_fold_copies(&mut self, last: SessionNumber) {
@@ -83,7 +96,7 @@ impl Sessions {
         let group = session.members.group.as_ref().ok_or(Errno::STALE)?;
         let pool = &self.state.pool;
         let entry = arena::entry(pool, session.index).ok_or(Errno::STALE)?;
-        let descriptors = vec![
+        let mut descriptors = vec![
             pool.open_file(layout::HEADERS, OFlags::RDONLY)?,
             pool.open_file(layout::PAGE_BITMAP, OFlags::RDONLY)?,
             reopen(&group.control)?,
@@ -91,6 +104,9 @@ impl Sessions {
             reopen(&group.region)?,
             crate::sessions::arena::open_arena(pool, number, member)?,
         ];
+        if let Some(page) = &self.medium {
+            descriptors.push(reopen(page)?);
+        }
         let superblock = pool.superblock();
         let (branch_pages, delta_pages) = session.arena.pages();
         let welcome = Welcome {

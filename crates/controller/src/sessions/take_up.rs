@@ -38,7 +38,7 @@ use arck_controller_state::sessions::SessionEntry;
 use arck_core_state::SegmentNumber;
 use arck_core_state::geometry::SessionNumber;
 use arck_pm::{MapOptions, Mapping};
-use arck_protocol::control::{CONTROL_SIZE, MEMBERS, slot_state};
+use arck_protocol::control::{CONTROL_SIZE, ControlMemory, MEMBERS, slot_state};
 use arck_protocol::message::{Named, Written};
 use arck_protocol::socket::Caller;
 use arck_protocol::{Request, Response, ring};
@@ -371,15 +371,40 @@ fn answer_done(state: &State, live: &Live, session: SessionNumber, done: u64) {
         if let Some(Ok(request)) = ring::receive(control, slot)
             && let Some(response) = response_when_done(state, &request)
         {
+            list_made(state, control, &request);
             ring::respond(control, slot, &response);
         }
+    }
+}
+
+/// What was made to be opened is listed, as it would have been.
+fn list_made(state: &State, control: &ControlMemory, request: &Request) {
+    let Request::MakeName {
+        directory,
+        name,
+        uid,
+        open,
+        mark,
+        ..
+    } = request
+    else {
+        return;
+    };
+    let made = state.lookup(*directory, name);
+    let inode = made.and_then(|made| state.shadow(made.inode));
+    // Somebody else's may have its name since.
+    if let Some(inode) = inode.filter(|inode| inode.uid == *uid) {
+        control.list_made((*open, *mark), inode.number, inode.generation);
     }
 }
 
 /// What a request is told that was done before; `None` for one that may be done twice.
 fn response_when_done(state: &State, request: &Request) -> Option<Response> {
     let (inode, append, end) = match request {
-        Request::MoveDirectory { .. } | Request::Resize { .. } | Request::SetAttributes { .. } => {
+        Request::MoveDirectory { .. }
+        | Request::Resize { .. }
+        | Request::SetAttributes { .. }
+        | Request::SetExtended { .. } => {
             return Some(Response::Done);
         }
         // One of these has done so much at least; the rest is done once more.

@@ -18,6 +18,9 @@ use std::time::Instant;
 /// keeps him no right, and others not waiting.
 const LISTED_MAX: usize = 1 << 20;
 
+/// Of rights that are kept: a bit that stands for no more than the inode's attributes.
+const TOLD: u32 = 1;
+
 /// Which sessions list which inodes as open.
 type Openers = HashMap<u64, Vec<SessionNumber>>;
 
@@ -59,6 +62,20 @@ impl Sessions {
         let sessions = shown.entry(number).or_default();
         if !sessions.contains(&session) {
             sessions.push(session);
+        }
+    }
+
+    /// Has a session list what was made for it as open, if it has reserved a place of its table for that.
+    pub(crate) fn list_made(
+        &self,
+        session: SessionNumber,
+        place: (u32, u32),
+        number: InodeNumber,
+        generation: u32,
+    ) {
+        let session = self.all.get(&session);
+        if let Some(live) = session.and_then(|session| session.live.as_ref()) {
+            live.control().list_made(place, number, generation);
         }
     }
 
@@ -143,14 +160,15 @@ impl Sessions {
                 let could_reach = leaving.could_reach(*session, who);
                 let can_reach = leaving.can_reach(*session, who);
                 let had = self.rights.kept.rights(number, generation, uid);
+                // Also of what he may neither read nor write he is told what it is.
                 let had = had
                     | if could_reach {
-                        bits(who, &leaving.old)
+                        bits(who, &leaving.old) | TOLD
                     } else {
                         0
                     };
                 let has = if can_reach {
-                    bits(who, &leaving.inode)
+                    bits(who, &leaving.inode) | TOLD
                 } else {
                     0
                 };
@@ -171,8 +189,7 @@ impl Sessions {
         wanted: u32,
     ) -> Result<(), Errno> {
         let by_message = &mut self.rights;
-        // A bit that stands for no more than the inode's attributes.
-        let rights = wanted | 1;
+        let rights = wanted | TOLD;
         if !by_message.kept.keep(&self.state.pool, of, user, rights) {
             return Err(Errno::NOBUFS);
         }

@@ -7,6 +7,7 @@
 use super::Session;
 use super::room::with_room;
 use crate::connection;
+use crate::memory::delegation::Gates;
 use crate::received::Received;
 use arck_core_state::InodeNumber;
 use arck_protocol::socket::{self, Access, Answer, Call, HandedOn};
@@ -40,6 +41,24 @@ pub fn receive_pipe(ticket: BorrowedFd<'_>) -> Result<Option<Received>, Errno> {
 }
 
 impl Session {
+    /// What all programs of the session's user on this pool have together to be few at a time at large accesses
+    /// ([`at_once`](crate::memory::delegation::at_once)), for as long as the process lives; behind the session's end it is the
+    /// process's own. Asked for once. Blocks. ENFILE, ENOMEM, EMFILE.
+    pub fn gates(&'static self) -> Result<&'static Gates, Errno> {
+        if let Some(gates) = self.gates.get() {
+            return Ok(gates);
+        }
+        let (Answer::Done, descriptors) = self.call(&Call::Gates)? else {
+            return Err(Errno::PROTO);
+        };
+        let [file] = &*descriptors else {
+            return Err(Errno::PROTO);
+        };
+        let gates = Gates::map(file).map_err(|error| error.errno())?;
+        // Another thread's is of the same file.
+        Ok(self.gates.get_or_init(|| gates))
+    }
+
     /// Bytes of a file that this session may read and cannot map, as the controller reads them out: no
     /// more than [`PIECE_MAX`](socket::PIECE_MAX), and fewer where the file ends. `copy` takes them from a
     /// descriptor and the position in it. Blocks.

@@ -95,6 +95,9 @@ impl Default for SessionOptions<'_> {
     }
 }
 
+/// Descriptors that every session is sent.
+const RECEIVED: usize = 6;
+
 /// Why there is no region.
 #[derive(Debug, thiserror::Error)]
 enum NoRegion {
@@ -213,7 +216,7 @@ impl Session {
             _ => return Err(system("the controller answered nonsense")(Errno::PROTO)),
         };
         let wrong = || system("the controller sent the wrong descriptors")(Errno::PROTO);
-        let [headers, bitmap, control, _, region, arena] = &*descriptors else {
+        let [headers, bitmap, control, _, region, arena, medium @ ..] = &*descriptors else {
             return Err(wrong());
         };
         let geometry = welcome.geometry;
@@ -224,6 +227,17 @@ impl Session {
         } else {
             arck_pm::PersistPolicy::NoFlush
         });
+        match medium {
+            [] => arck_pm::medium::stop(),
+            [page] => {
+                match arck_pm::medium::emulate(page) {
+                    // Another session can have written to it: then there is no medium for this one.
+                    Err(arck_pm::Error::Medium(_)) => arck_pm::medium::stop(),
+                    emulated => emulated.map_err(mapped("mapping the page of the medium"))?,
+                }
+            }
+            _ => return Err(wrong()),
+        }
         arck_pm::guarded::install_guard();
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let read_only = MapOptions::READ_ONLY;
@@ -248,10 +262,15 @@ impl Session {
             .map_err(mapped("mapping the arena"))?;
         let address_space = AddressSpace::reserve(size(geometry.span()))
             .map_err(mapped("reserving address space for the pool"))?;
+        arck_pm::medium::note_pool(address_space.base());
         let barrier = register_barrier();
         let session = descriptors.and(socket).into_session(
             |files| -> Result<&'static Session, ConnectError> {
-                let [_, _, control, wake, region, _, socket]: [OwnedFd; 7] =
+                // The last is the socket; before it may be the page of a medium, which is mapped.
+                let mut files = files;
+                let socket = files.pop().ok_or_else(wrong)?;
+                files.truncate(RECEIVED);
+                let [_, _, control, wake, region, _]: [OwnedFd; RECEIVED] =
                     files.try_into().map_err(|_| wrong())?;
                 let group = (!options.group.is_empty()).then_some((options.group, region));
                 let patience = connection::patience();
@@ -287,6 +306,7 @@ impl Session {
                         ended: AtomicBool::new(false),
                     },
                     state: std::sync::OnceLock::new(),
+                    gates: std::sync::OnceLock::new(),
                     opened_before: AtomicPtr::default(),
                     welcome,
                 };

@@ -13,9 +13,9 @@ use crate::views::{CachedInode, REFUSED, Viewing, Views};
 use arck_core_state::InodeNumber;
 use arck_core_state::header::HeaderKind;
 use arck_protocol::Request;
-use arck_protocol::control::{OPEN_SLOTS, open_entry};
+use arck_protocol::control::{OPEN_SLOTS, open_entry, open_reserved};
 use rustix::io::Errno;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One opening of an inode that stands in the open table.
 #[derive(Clone, Copy)]
@@ -26,6 +26,17 @@ pub struct Listed {
     /// and maps.
     pub counted_in: u64,
 }
+
+/// A place of the open table that stands for what the controller is asked to make.
+pub struct Reserved {
+    pub place: u32,
+    pub mark: u32,
+    counted_in: u64,
+}
+
+/// Reservations of this process, which are told from each other, and from other members', by their marks.
+static MARKS: AtomicU32 = AtomicU32::new(1);
+const MEMBER_BITS: u32 = 12;
 
 /// In [`CachedInode::opened`]: where the place begins.
 const PLACE: u32 = 32;
@@ -133,9 +144,34 @@ impl Viewing<'_> {
         close_once(self.session, self.views, self.slot(), inode);
     }
 
+    /// Keeps a place of the open table for what the controller is to make: it stays, and may be reached, from when it has its
+    /// name, until it is listed as everything is and the place [given up](Viewing::give_up_reserved). ENFILE.
+    pub fn reserve_open(&self) -> Attempt<Reserved> {
+        let build = self.session.region().build();
+        let count = MARKS.fetch_add(1, Ordering::Relaxed);
+        let mark = (count << MEMBER_BITS | u32::from(self.session.member())).max(1);
+        Ok(Reserved {
+            place: self.take_entry_place(open_reserved(mark))? as u32,
+            mark,
+            counted_in: build,
+        })
+    }
+
+    /// Where nothing was made, or that is listed at another place by now.
+    pub fn give_up_reserved(&self, reserved: &Reserved) {
+        // Else it has gone with everything that no description keeps.
+        if reserved.counted_in == self.session.region().build() {
+            let place = reserved.place as usize;
+            clear_open_place(self.session, self.views, self.slot(), place);
+        }
+    }
+
     fn take_open_place(&self, inode: &CachedInode) -> Result<usize, Errno> {
+        self.take_entry_place(open_entry(inode.number(), inode.generation()))
+    }
+
+    fn take_entry_place(&self, entry: u64) -> Result<usize, Errno> {
         let table = &self.session.control().open;
-        let entry = open_entry(inode.number(), inode.generation());
         let opens = &self.session.control().header.opens;
         let take = |place: usize| {
             if opens.load(Ordering::Relaxed) <= place as u32 {

@@ -9,9 +9,8 @@
 //! back after it has ceased to.
 
 use crate::raw::{self, Arguments, error};
-use crate::{backend, report, thread};
+use crate::{backend, maps, report, thread};
 use arckfs::{Locking, lock_pages, locking_to_come, note_locking_to_come};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ops::Range;
 
@@ -78,12 +77,8 @@ fn unlock_all() -> isize {
 
 /// Locks all that the program has mapped, or nothing.
 fn lock_all(locking: Locking) -> Result<(), Errno> {
-    let text = maps()?;
-    let ranges = || {
-        text.split(|&byte| byte == b'\n')
-            .filter_map(range)
-            .flat_map(own)
-    };
+    let text = maps::read()?;
+    let ranges = || maps::lines(&text).flat_map(|(range, _)| own(range));
     // As the kernel does, which looks at the limit before it begins. It is the judge in the end.
     let all: usize = ranges().map(|range| range.len()).sum();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -100,29 +95,6 @@ fn lock_all(locking: Locking) -> Result<(), Errno> {
         }
     }
     Ok(())
-}
-
-/// What the kernel says is mapped. ENOENT where there is no `/proc`.
-fn maps() -> Result<Vec<u8>, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(c"/proc/self/maps", flags, Mode::empty())?;
-    let mut text = Vec::with_capacity(64 << 10);
-    let mut piece = [0; 1024];
-    loop {
-        match rustix::io::read(&file, &mut piece)? {
-            0 => return Ok(text),
-            count => text.extend_from_slice(&piece[..count]),
-        }
-    }
-}
-
-/// The addresses that a line of the maps begins with; of the kernel's own half none.
-fn range(line: &[u8]) -> Option<Range<usize>> {
-    let range = line.split(|&byte| byte == b' ').next()?;
-    let (from, to) = std::str::from_utf8(range).ok()?.split_once('-')?;
-    let number = |text| usize::from_str_radix(text, 16).ok();
-    let range = number(from)?..number(to)?;
-    (!range.is_empty() && !crate::memory::is_nowhere(range.end)).then_some(range)
 }
 
 /// What is the program's of a range.

@@ -15,7 +15,6 @@
 mod by_mount;
 mod files;
 mod here;
-mod hosts;
 
 use super::others;
 use crate::dispatch::kind::{Kind, kind};
@@ -166,7 +165,7 @@ pub unsafe fn enter(a: &Arguments) -> isize {
         return unsafe { waited(a) };
     };
     // SAFETY: the program's entries.
-    let taken = unsafe { kernels_alone(ring, a).or_else(|| looked_at(ring, a)) };
+    let taken = unsafe { looked_at(ring, a) };
     let Some(taken) = taken else {
         // SAFETY: the program's arguments.
         return unsafe { waited(a) };
@@ -179,22 +178,11 @@ pub unsafe fn enter(a: &Arguments) -> isize {
     taken
 }
 
-/// Submits what concerns nobody but the kernel, if that is all there is: no signal has to be kept away by calls, since nothing
-/// of the pool's is done. What the kernel says.
-unsafe fn kernels_alone(ring: &'static Ring, a: &Arguments) -> Option<isize> {
-    // A handler that jumped out of it would leave it held.
-    let _inside = thread::enter();
-    let _held = ring.hold()?;
-    let count = hosts::count(ring, a[1] as u32)?;
-    // SAFETY: the caller's promise.
-    Some(unsafe { submit(a, count) })
-}
-
 /// Does and translates what is submitted, and has the kernel take it. What the kernel says; `None` in a handler of a fault that
 /// came while this thread did so.
 unsafe fn looked_at(ring: &'static Ring, a: &Arguments) -> Option<isize> {
     // A handler that jumped out of it would leave it held.
-    let _unbroken = signals::Unbroken::begin();
+    let _unbroken = thread::unbroken();
     let _held = ring.hold()?;
     // SAFETY: the program's entries.
     unsafe {

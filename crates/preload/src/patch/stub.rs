@@ -5,11 +5,11 @@
 //!   [`super`]).
 //! * It calls the entry from the frame that [`unwinding`](super::unwinding) describes.
 
-use super::places::{Area, ENTRY, STUB_SIZE, distance};
+use super::places::{Area, STUB_SIZE, distance};
 use super::unwinding;
 use crate::calls;
 use crate::raw::{self, Arguments};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Set beside a call's number that came from the cancellation point.
 pub const CANCELLATION_POINT: usize = 1 << 16;
@@ -19,6 +19,7 @@ pub(super) struct Code {
     bytes: [u8; STUB_SIZE],
     length: usize,
     start: usize,
+    entry: usize,
 }
 
 impl Code {
@@ -44,9 +45,9 @@ impl Code {
         self.push(&(after as u64).to_le_bytes());
         self.push(&[0x4c, 0x89, 0x5c, 0x24, unwinding::RETURN]);
         number(self);
-        // mov r11, ENTRY; call r11
+        // mov r11, entry; call r11
         self.push(&[0x49, 0xbb]);
-        self.push(&(ENTRY.load(Ordering::Relaxed) as u64).to_le_bytes());
+        self.push(&(self.entry as u64).to_le_bytes());
         self.push(&[0x41, 0xff, 0xd3]);
         // lea rsp, [rsp + FRAME]
         self.push(&[0x48, 0x8d, 0xa4, 0x24]);
@@ -72,6 +73,7 @@ pub(super) unsafe fn write_stub(
         bytes: [0xcc; STUB_SIZE],
         length: 0,
         start: start + used,
+        entry: area.entry.load(Ordering::Relaxed),
     };
     fill(&mut code);
     // SAFETY: within the area, whose first `used` bytes only are in use.
@@ -80,6 +82,45 @@ pub(super) unsafe fn write_stub(
     }
     area.used.store(used + STUB_SIZE, Ordering::Relaxed);
     Some(code.start)
+}
+
+/// The stub of a site outside of libc: the `mov` of the number at `site`, and the `syscall` that ends at `after`. Where it is, and what makes it as if
+/// it were not, in place of its first eight bytes. `None` if there is no room.
+///
+/// # Safety
+/// As [`write_stub`]; what is between may be copied.
+pub(super) unsafe fn write_foreign(
+    area: &Area,
+    size: usize,
+    number: usize,
+    site: usize,
+    after: usize,
+) -> Option<(usize, u64)> {
+    /// Of the move, which the jump behind it leaves standing where it was.
+    const MOVE: usize = 5;
+    let number = (number as u32).to_le_bytes();
+    let mut tail = 0;
+    // SAFETY: the caller's promise.
+    let stub = unsafe {
+        let between = site + MOVE..after - 2;
+        let between = std::slice::from_raw_parts(between.start as *const u8, between.len());
+        write_stub(area, size, |code| {
+            // One instruction that does nothing.
+            code.push(&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]);
+            code.push(between);
+            code.push_entry(after, |code| {
+                code.push(&[0xb9]);
+                code.push(&number);
+            });
+            code.push_jump(after);
+            tail = code.length;
+            code.push_jump(site + MOVE);
+        })?
+    };
+    // mov eax, number; a short jump to the tail; one byte that nobody comes to.
+    let [a, b, c, d] = number;
+    let nothing = [0xb8, a, b, c, d, 0xeb, u8::try_from(tail - 7).ok()?, 0xcc];
+    Some((stub, u64::from_le_bytes(nothing)))
 }
 
 /// Stores or loads sixteen vector registers, `size` bytes each.
@@ -111,10 +152,11 @@ macro_rules! each_register {
 }
 
 /// An entry called from a stub with the call's number in ecx: the kernel's calling convention,
-/// that is, everything but rax, rcx and r11 is preserved, as far as it can be alive there. `around` is the call of the
-/// body with the vector registers kept.
+/// that is, everything but rax, rcx and r11 is preserved, as far as it can be alive there. The body is called by what stands in brackets, with
+/// `$room` bytes on the stack, aligned to 64, for the vector registers to be kept in; `$flags` are kept around all of it.
 macro_rules! entry {
-    ($(#[$about:meta])* $name:ident, $($around:expr),+) => {
+    ($(#[$about:meta])* $name:ident, $body:path, $room:literal,
+     flags [$($push:literal, $pop:literal)?], $saved:literal, [$($around:expr),+ $(,)?] $(, $operand:ident = $symbol:path)*) => {
         $(#[$about])*
         #[unsafe(naked)]
         pub(super) unsafe extern "C-unwind" fn $name() {
@@ -125,6 +167,7 @@ macro_rules! entry {
                 ".cfi_offset rbp, -16",
                 "mov rbp, rsp",
                 ".cfi_def_cfa_register rbp",
+                $($push,)?
                 "push r9",
                 "push r8",
                 "push r10",
@@ -133,21 +176,22 @@ macro_rules! entry {
                 "push rdi",
                 "mov rsi, rsp",
                 "mov edi, ecx",
-                // Sixteen registers, and a note.
-                "sub rsp, 16*32 + 64",
+                concat!("sub rsp, ", $room),
                 "and rsp, -64",
                 $($around,)+
-                "lea rsp, [rbp - 48]",
+                concat!("lea rsp, [rbp - ", $saved, "]"),
                 "pop rdi",
                 "pop rsi",
                 "pop rdx",
                 "pop r10",
                 "pop r8",
                 "pop r9",
+                $($pop,)?
                 "pop rbp",
                 "ret",
                 ".cfi_endproc",
-                body = sym answer,
+                $($operand = sym $symbol,)*
+                body = sym $body,
             )
         }
     };
@@ -156,6 +200,12 @@ entry!(
     /// Upper halves in all of which there are zeroes are not loaded: that would make them count as in use, and all code for
     /// SSE in the program slower, on processors that merge the halves, until something clears them.
     arck_patched_avx,
+    answer,
+    // Sixteen registers, and a note.
+    "16*32 + 64",
+    flags [],
+    "48",
+    [
     each_register!(store, "vmovdqa", "ymm", "32"),
     ".irp n,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
     "vorps ymm0, ymm0, ymm\\n",
@@ -172,18 +222,100 @@ entry!(
     "2:",
     each_register!(load, "vmovdqa", "xmm", "32"),
     "3:"
+    ]
 );
 entry!(
     arck_patched_sse,
-    each_register!(store, "movdqa", "xmm", "16"),
-    "call {body}",
-    each_register!(load, "movdqa", "xmm", "16")
+    answer,
+    "16*16",
+    flags [],
+    "48",
+    [
+        each_register!(store, "movdqa", "xmm", "16"),
+        "call {body}",
+        each_register!(load, "movdqa", "xmm", "16")
+    ]
+);
+
+/// Of `ECX` of leaf 1: the system uses XSAVE.
+pub(super) const OSXSAVE: u32 = 1 << 27;
+
+/// What [`arck_patched_foreign`] keeps, of what the system lets programs use: vector registers, all of their halves, and masks.
+static KEPT: AtomicU32 = AtomicU32::new(0);
+/// SSE, AVX, masks, upper halves of sixteen, and sixteen more.
+const KEPT_MOST: u64 = 0xe6;
+
+/// Which registers the system keeps for programs (XCR0).
+///
+/// # Safety
+/// It uses XSAVE.
+pub(super) unsafe fn kept_by_system() -> u64 {
+    use std::arch::x86_64::_xgetbv;
+    #[target_feature(enable = "xsave")]
+    fn register() -> u64 {
+        // SAFETY: register 0 is there where there is XSAVE.
+        unsafe { _xgetbv(0) }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { register() }
+}
+
+/// Whether the processor can keep them together, compactly (XSAVEC).
+pub(super) fn choose_kept() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    const XSAVEC: u32 = 1 << 1;
+    const SSE: u64 = 1 << 1;
+    if __cpuid(1).ecx & OSXSAVE == 0 || __cpuid_count(0xd, 1).eax & XSAVEC == 0 {
+        return false;
+    }
+    // SAFETY: the system uses XSAVE.
+    let kept = unsafe { kept_by_system() } & KEPT_MOST;
+    KEPT.store(kept as u32, Ordering::Relaxed);
+    kept & SSE != 0
+}
+
+/// An entry for code that may use any register: what is not the body's to preserve is kept, and flags. 2,624 bytes are as much as
+/// [`KEPT_MOST`] can take (576, and 256, 64, 512 and 1,024, each at a multiple of 64).
+macro_rules! foreign_entry {
+    ($(#[$about:meta])* $name:ident, $body:path) => {
+        entry!(
+            $(#[$about])*
+            $name,
+            $body,
+            "2816",
+            flags ["pushfq", "popfq"],
+            "56",
+            [
+                // What is not written of the head has to be zero when it is loaded.
+                "xor eax, eax",
+                ".irp n,0,1,2,3,4,5,6,7",
+                "mov qword ptr [rsp + 512 + \\n*8], rax",
+                ".endr",
+                "mov eax, dword ptr [rip + {kept}]",
+                "xor edx, edx",
+                "xsavec [rsp]",
+                "cld",
+                "call {body}",
+                "mov rcx, rax",
+                "mov eax, dword ptr [rip + {kept}]",
+                "xor edx, edx",
+                "xrstor [rsp]",
+                "mov rax, rcx",
+            ],
+            kept = KEPT
+        );
+    };
+}
+foreign_entry!(
+    /// For sites outside of libc. [`choose_kept`] has been asked before.
+    arck_patched_foreign,
+    answer
 );
 
 unsafe extern "C-unwind" fn answer(number: usize, a: &Arguments) -> isize {
     let point = number & CANCELLATION_POINT != 0;
     let number = number & !CANCELLATION_POINT;
-    // SAFETY: the arguments of a call that libc made.
+    // SAFETY: the arguments of a call that the site's code made.
     unsafe { raw::uncancelled(point, || handle(number, a)) }
 }
 
@@ -197,5 +329,123 @@ unsafe fn handle(number: usize, a: &Arguments) -> isize {
         let result = calls::dispatch(number, a);
         *errno = before;
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    foreign_entry!(
+        /// With a body that changes all that it may.
+        arck_patched_wiped,
+        wipe
+    );
+
+    /// All vector registers, whole, and the masks.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[repr(C, align(64))]
+    struct Everything([[u64; 8]; 32], [u64; 8], u64);
+
+    /// The body of the entry in the test below: changes all that it may.
+    unsafe extern "C-unwind" fn wipe(number: usize, _: &raw::Arguments) -> isize {
+        // SAFETY: of a function's own registers; the processor has them where the test calls this.
+        unsafe {
+            if std::arch::is_x86_feature_detected!("avx512f") {
+                std::arch::asm!(
+                    ".irp n,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                    "vpternlogd zmm\\n, zmm\\n, zmm\\n, 255",
+                    ".endr",
+                    ".irp n,1,2,3,4,5,6,7",
+                    "kxnorw k\\n, k\\n, k\\n",
+                    ".endr",
+                );
+            }
+            if std::arch::is_x86_feature_detected!("avx") {
+                std::arch::asm!("vzeroall", "std", "cld");
+            }
+            std::arch::asm!("xor eax, eax", "xorps xmm0, xmm0", "xorps xmm15, xmm15", out("eax") _, out("xmm0") _, out("xmm15") _);
+        }
+        number as isize + 1
+    }
+
+    /// Code outside of libc may use whatever registers there are, and flags.
+    #[test]
+    fn entries_of_other_code_preserve_everything() {
+        use std::arch::is_x86_feature_detected;
+        assert!(
+            choose_kept(),
+            "this processor has no XSAVEC: run this on one of the last ten years"
+        );
+        let word = |register: usize, place: usize| (register as u64 + 1) << 32 | place as u64;
+        let mut before = Everything([[0; 8]; 32], [0; 8], 0);
+        let is_wide = is_x86_feature_detected!("avx512bw");
+        let (registers, words) = match (is_wide, std::arch::is_x86_feature_detected!("avx")) {
+            (true, _) => (32, 8),
+            (false, true) => (16, 4),
+            (false, false) => (16, 2),
+        };
+        for (register, place) in (0..registers).flat_map(|n| (0..words).map(move |w| (n, w))) {
+            before.0[register][place] = word(register, place);
+        }
+        if is_wide {
+            before.1 = std::array::from_fn(|mask| match mask {
+                0 => 0,
+                _ => word(mask, 77),
+            });
+        }
+        let mut after = Everything([[0; 8]; 32], [0; 8], 0);
+        let (result, flags): (u64, u64);
+        macro_rules! call {
+            ($load:literal, $store:literal) => {
+                // SAFETY: the entry preserves what is not said to be changed; the processor has the registers.
+                unsafe {
+                    std::arch::asm!(
+                        "lea rsp, [rsp - 144]",
+                        $load,
+                        "mov ecx, 41",
+                        // Carry.
+                        "stc",
+                        "call {entry}",
+                        "pushfq",
+                        "pop {flags}",
+                        "mov {result}, rax",
+                        $store,
+                        "lea rsp, [rsp + 144]",
+                        before = in(reg) &raw const before,
+                        after = in(reg) &raw mut after,
+                        entry = sym arck_patched_wiped,
+                        result = out(reg) result,
+                        flags = out(reg) flags,
+                        inout("rdi") 1u64 => _, inout("rsi") 2u64 => _, inout("rdx") 3u64 => _,
+                        inout("r8") 4u64 => _, inout("r9") 5u64 => _, inout("r10") 6u64 => _,
+                        out("rax") _, out("rcx") _, out("r11") _,
+                        out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _, out("zmm5") _,
+                        out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _,
+                        out("zmm12") _, out("zmm13") _, out("zmm14") _, out("zmm15") _,
+                    )
+                }
+            };
+        }
+        match (is_wide, std::arch::is_x86_feature_detected!("avx")) {
+            (true, _) => call!(
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n\
+                 vmovdqa64 zmm\\n, [{before} + \\n*64]\n.endr\n\
+                 .irp n,1,2,3,4,5,6,7\nkmovq k\\n, [{before} + 2048 + \\n*8]\n.endr",
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n\
+                 vmovdqa64 [{after} + \\n*64], zmm\\n\n.endr\n\
+                 .irp n,1,2,3,4,5,6,7\nkmovq [{after} + 2048 + \\n*8], k\\n\n.endr"
+            ),
+            (false, true) => call!(
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\nvmovdqa ymm\\n, [{before} + \\n*64]\n.endr",
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\nvmovdqa [{after} + \\n*64], ymm\\n\n.endr"
+            ),
+            (false, false) => call!(
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\nmovdqa xmm\\n, [{before} + \\n*64]\n.endr",
+                ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\nmovdqa [{after} + \\n*64], xmm\\n\n.endr"
+            ),
+        }
+        assert_eq!((result, flags & 1), (42, 1));
+        assert_eq!(after, before);
     }
 }

@@ -163,11 +163,16 @@ pub unsafe fn place(mut jumps: &[Jump], alone: bool) {
     }
 }
 
+/// The operand of a jump.
+pub fn distance_of(site: usize, stub: usize) -> [u8; 4] {
+    distance(site + LENGTH, stub)
+}
+
 /// # Safety
 /// As for [`place`]; the text can be written.
 unsafe fn write(Jump { site, stub }: &Jump, alone: bool) {
     let mut jump = [0xe9, 0, 0, 0, 0];
-    jump[1..].copy_from_slice(&distance(site + LENGTH, *stub));
+    jump[1..].copy_from_slice(&distance_of(*site, *stub));
     // SAFETY: the caller's promise.
     unsafe {
         if alone {

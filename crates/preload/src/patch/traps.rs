@@ -17,7 +17,7 @@ const MORE_THAN_ONCE: u64 = 2;
 const TEXT_MAX: usize = TOLD_MAX * 14;
 /// Traps by site: address in the upper 48 bits, then 12 bits of the call's number, and 4 of the count.
 static TRAPS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-/// All traps of libc's sites.
+/// All traps of libc's sites, and of those elsewhere that would be rewritten.
 pub static ALL: AtomicU64 = AtomicU64::new(0);
 /// Where libc's text begins; 0 = nothing is rewritten.
 static START: AtomicUsize = AtomicUsize::new(0);

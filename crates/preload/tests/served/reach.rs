@@ -201,6 +201,7 @@ fn hostile_settings_harm_nobody() {
         ("PATCH", true),
         ("WAIT", true),
         ("REPORT", true),
+        ("DELEGATE", false),
         ("DISPATCH", false),
         ("GROUP", false),
         ("MOUNT", false),

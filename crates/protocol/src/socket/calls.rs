@@ -142,6 +142,10 @@ pub enum Call {
     /// order; all of them for the pool's user and root, their own for others. Needs no session, and anybody
     /// may ask. → [`Answer::Processes`].
     41 Processes { session: u32, member: u16 },
+    /// What the sessions of the caller's user have together to be few at a time at large accesses: a memory file of zeroes at first, of
+    /// its size for good, to be read and written; its words are advice, which nobody relies on. It stays as long as he has any
+    /// session. → [`Answer::Done`] with its descriptor; ENFILE, ENOMEM.
+    42 Gates,
     /// As [`Request::Read`](crate::Request::Read), for [`PIECE_MAX`] bytes at most. → [`Answer::Piece`];
     /// the same errors.
     11 ReadPiece {
@@ -187,7 +191,8 @@ pub struct Caller {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Descriptors: headers (read-only), page bitmap (read-only), control memory, wake (an
-    /// eventfd), group region (a memfd, of its size for good), arena (read-write).
+    /// eventfd), group region (a memfd, of its size for good), arena (read-write); where a medium is
+    /// emulated, its page (a memfd, read-write).
     1 Welcome(welcome: Welcome),
     /// One descriptor: wake, in place of the old one. Every request that stands submitted in control
     /// memory is answered.

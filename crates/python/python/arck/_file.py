@@ -9,9 +9,11 @@ import typing
 import weakref
 
 from ._map import Map
+from ._queue import Queue, Queues
 
 if typing.TYPE_CHECKING:
     from . import _arck
+    from ._spool import Spool
 
 #: Bytes of a buffer, if nothing else is said.
 BUFFER_SIZE = 64 << 10
@@ -80,8 +82,9 @@ class File(io.RawIOBase):
         flags, _, raw, _ = mode_of(mode)
         self._access = flags & os.O_ACCMODE
         self._handle = file_system._open(path, flags, 0o666)
-        #: Those of the file system, which it closes.
+        #: Those of the file system, which it closes; so are queues.
         self._maps: weakref.WeakSet[Map] = getattr(file_system, "_maps", weakref.WeakSet())
+        self._queues: weakref.WeakSet[Queue] = getattr(file_system, "_queues", weakref.WeakSet())
         self.name = path
         self.mode = raw
 
@@ -179,6 +182,18 @@ class File(io.RawIOBase):
         (b'ab', b'abc')
         """
         return Map(self, length, access, offset)
+
+    def queue(
+        self,
+        queues: Queues,
+        *,
+        depth: int = 128,
+        weight: int = 100,
+        spool: Spool | None = None,
+        path: typing.Any = None,
+    ) -> Queue:
+        """A queue of requests on the file: see ``Queue``. With a spool they are durable when they are queued: see ``Spool``."""
+        return Queue(self, queues, depth=depth, weight=weight, spool=spool, path=path)
 
     def sync(self) -> None:
         """What has been written is durable when this returns, as by ``os.fsync``."""

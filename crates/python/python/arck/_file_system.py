@@ -11,6 +11,7 @@ from . import _arck, _open_things
 from ._file import discard, open_file
 from ._log import Log
 from ._path import Path
+from ._spool import Spool
 from ._store import Store
 
 
@@ -118,6 +119,8 @@ class FileSystem(_arck.FileSystem):
         self._files = weakref.WeakSet()
         self._of_parent = weakref.WeakSet()
         self._maps = weakref.WeakSet()
+        self._queues = weakref.WeakSet()
+        self._spools = weakref.WeakSet()
         self._path_class = type("Path", (Path,), {"__slots__": (), "__module__": "arck", "file_system": self})
         _open_things.note(self)
         return self
@@ -126,12 +129,16 @@ class FileSystem(_arck.FileSystem):
     #: Files that a parent process has opened.
     _of_parent: weakref.WeakSet[typing.Any]
     _maps: weakref.WeakSet[typing.Any]
+    _queues: weakref.WeakSet[typing.Any]
+    _spools: weakref.WeakSet[Spool]
     _path_class: type[Path]
 
     # ---- the session
 
     def close(self) -> None:
-        """Closes the maps and files that are open, writing buffers, and ends the session.
+        """Closes the maps, queues and files that are open, writing buffers, and ends the session.
+
+        What has not begun in queues is cancelled.
 
         All that was done is verified and folded when this returns; if the controller is gone, the next one does that.
         What is used afterwards is a ``ValueError``. While there are views of a map (``memoryview``) it is a ``BufferError``, and
@@ -154,6 +161,10 @@ class FileSystem(_arck.FileSystem):
     def _close_rest(self) -> None:
         for file in list(self._of_parent):
             discard(file)
+        for queue in list(self._queues):
+            queue.close(cancel=True)
+        for spool in list(self._spools):
+            spool.close()
         failed: Exception | None = None
         for file in list(self._files):
             try:
@@ -169,6 +180,8 @@ class FileSystem(_arck.FileSystem):
         self._of_parent |= self._files
         self._files = weakref.WeakSet()
         self._maps = weakref.WeakSet()
+        self._queues = weakref.WeakSet()
+        self._spools = weakref.WeakSet()
 
     def __enter__(self) -> FileSystem:
         return self
@@ -239,6 +252,17 @@ class FileSystem(_arck.FileSystem):
         if self.closed:
             raise ValueError("I/O operation on closed file system.")
         return Log(self.pool, os.fspath(directory), make=make, section=section, mode=mode, group=group)
+
+    def spool(self, path: typing.Any, size: int = 16 << 20) -> Spool:
+        """A file in which queued writes are durable until they are done: see ``Spool``.
+
+        What was left there is done before this returns: ``replayed`` says what. If there is no such file, or it has no bytes, it is made,
+        mode 0600, for ``size`` bytes that are queued at once (64 KiB to 4 GiB). ``OSError`` with ``EBUSY``: it is open already; with
+        ``EBADMSG``: it is no spool; ``PermissionError``: others can write it, and could have anything done in your name.
+        """
+        spool = Spool(self, path, size)
+        self._spools.add(spool)
+        return spool
 
     # ---- status
 

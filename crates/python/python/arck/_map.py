@@ -9,28 +9,10 @@ import typing
 from collections.abc import Iterator
 
 from . import _arck
-
-if typing.TYPE_CHECKING:
-    from ._file import File
+from ._raw import raw_of
 
 #: Bytes that are looked at together where a map is searched.
 _PIECE = 1 << 20
-
-
-def _raw_of(file: typing.Any) -> File:
-    """The raw file beneath what ``fs.open`` gave, whose buffer is written first."""
-    from ._file import File
-
-    raw = file
-    if isinstance(raw, io.TextIOBase):
-        raw.flush()
-        raw = getattr(raw, "buffer", raw)
-    if isinstance(raw, (io.BufferedWriter, io.BufferedRandom)):
-        raw.flush()
-    raw = getattr(raw, "raw", raw)
-    if not isinstance(raw, File):
-        raise TypeError(f"a file of a pool is mapped, not {type(file).__name__}; mmap.mmap maps those of the kernel")
-    return raw
 
 
 class Map(_arck.Map):
@@ -60,7 +42,7 @@ class Map(_arck.Map):
 
     def __new__(cls, file: typing.Any, length: int = 0, access: int | None = None, offset: int = 0) -> Map:
         """Maps a part of a file."""
-        raw = _raw_of(file)
+        raw = raw_of(file, "is mapped")
         if access is None:
             access = mmap.ACCESS_READ if raw._access == os.O_RDONLY else mmap.ACCESS_WRITE
         if length < 0 or offset < 0:

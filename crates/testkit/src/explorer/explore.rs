@@ -16,6 +16,7 @@ pub use self::left_out::{Recovery, sites};
 use super::checking;
 use super::image::{LineKey, Memory, Page, PageKey, Piece, Place, mix_change, page_of};
 use super::recording::{Group, Moment, Part};
+use super::spool;
 use super::stage::Stage;
 use super::tree::{self, Tree};
 use crate::Random;
@@ -486,7 +487,7 @@ impl<'r> Explorer<'r> {
                     Err(format!("refused: {}", text.trim_end()))
                 }
                 (_, aside) if aside.exists() => Err("something was set aside".into()),
-                _ => tree::read(&self.stage),
+                _ => tree::read(&self.stage).and_then(spool::replayed),
             },
         };
         let outcome = outcome.and_then(|tree| {

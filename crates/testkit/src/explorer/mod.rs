@@ -17,6 +17,8 @@
 //! | [`shared`] | those of a pool that is served to all: rights, messages |
 //! | [`values`] | those of whole values, which every LibFS has in its way |
 //! | [`records`] | those of logs |
+//! | [`spool`] | what is done with a spool |
+//! | [`spooled`] | those of queues whose writes are durable when they are queued |
 //!
 //! # Invariants
 //! * An image is one that the processor and the medium of [`image`]'s model may leave; so a tree
@@ -31,6 +33,8 @@ pub mod recording;
 pub mod records;
 pub mod sealed;
 pub mod shared;
+pub mod spool;
+pub mod spooled;
 pub mod stage;
 pub mod tree;
 pub mod values;
@@ -57,7 +61,7 @@ pub struct Subject {
 }
 
 /// All LibFSes; a new one brings its workloads.
-pub const SUBJECTS: [Subject; 3] = [
+pub const SUBJECTS: [Subject; 4] = [
     Subject {
         name: "ArckFS",
         sets: values::by_files,
@@ -86,6 +90,14 @@ pub const SUBJECTS: [Subject; 3] = [
         short: &[records::single, records::chains],
         long: &[],
         pairs: records::pairs,
+    },
+    Subject {
+        name: "spool",
+        // What it stands in and what it is replayed into are ordinary files.
+        sets: values::by_files,
+        short: &[spooled::single, spooled::chains],
+        long: &[],
+        pairs: spooled::pairs,
     },
 ];
 

@@ -6,6 +6,7 @@
 //! that is made in several steps stamps the file at each: of what did not return, times may be
 //! those of a step, which the clock told while the call was under way.
 
+use super::spool;
 use super::tree::{Content, Node, Tree};
 use crate::Shorthand;
 use arck_core_state::{FileKind, InodeNumber, PAGE_SIZE, index};
@@ -80,6 +81,14 @@ pub enum Operation {
     Records(&'static str, &'static [(usize, u8)]),
     /// Cuts off all of a log that can be.
     CutLog(&'static str),
+    /// Makes the file [`SPOOL`](super::spool::SPOOL) a spool.
+    MakeSpool,
+    /// Does what is left in the spool, then queues a write there that is not done: path, offset, bytes, what fills them.
+    Queue(&'static str, u64, usize, u8),
+    /// The same of one that is done, or of an append.
+    Queued(&'static str, Option<u64>, usize, u8),
+    /// Does what is left in the spool, which is of this path.
+    Replay(&'static str),
 }
 
 /// How a LibFS gives names of one directory new values, or takes them away.
@@ -313,6 +322,14 @@ impl Operation {
                 let log = log(session, directory, 1);
                 log.cut(log.end().expect("the end")).expect("the cut");
             }
+            O::MakeSpool => spool::make(session),
+            O::Queue(path, position, length, fill) => {
+                spool::queue(session, path, position, filling(length, fill));
+            }
+            O::Queued(path, position, length, fill) => {
+                spool::done(session, path, position, filling(length, fill));
+            }
+            O::Replay(_) => spool::replay(session),
             O::Commit(release) => session
                 .session()
                 .ask(&arck_protocol::Request::CommitAll { release })?,
@@ -339,6 +356,10 @@ impl Operation {
             // Its size, its ends, and its pages, one after the other.
             O::Allocate(path, _, offset, length) => {
                 (path, Some(offset), length, Some(clock.clone()))
+            }
+            // Its bytes are there as a whole or not at all, when the spool was replayed.
+            O::Queue(path, ..) | O::Queued(path, ..) | O::Replay(path) => {
+                (path, Some(0), 0, Some(clock.clone()))
             }
             _ => return None,
         };
@@ -629,7 +650,17 @@ impl Tree {
                 let gone: Vec<String> = self.paths.range(first).map(|one| one.0.clone()).collect();
                 gone.iter().for_each(|path| self.remove(path));
             }
-            O::SetTimes(..) | O::Commit(_) | O::Litter(..) | O::Mediate(_) => {}
+            O::MakeSpool => self.node(spool::SPOOL).size = spool::HEAD + spool::SIZE,
+            O::Queue(path, offset, length, fill) => {
+                put(&mut self.node(path).content, offset, &filling(length, fill));
+            }
+            O::Queued(path, offset, length, fill) => {
+                let node = self.node(path);
+                let offset = offset.unwrap_or(node.size);
+                put(&mut node.content, offset, &filling(length, fill));
+                node.size = node.size.max(offset + length as u64);
+            }
+            O::SetTimes(..) | O::Replay(_) | O::Commit(_) | O::Litter(..) | O::Mediate(_) => {}
         }
     }
 

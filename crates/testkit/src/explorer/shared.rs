@@ -150,6 +150,21 @@ fn by_messages() -> Vec<Workload> {
             O::SetTimes("d", 3_000, 4_000),
             O::Commit(false),
         ],
+        // What some have in them from the beginning, and attributes.
+        vec![
+            O::Mediate("d"),
+            O::Mediate("f"),
+            O::Commit(true),
+            O::Symlink("elsewhere", "d/l"),
+            O::Device("d/c", 0),
+            O::SetAttribute("f", "user.one", "1"),
+            O::SetAttribute("d", "user.one", "1"),
+            O::SetAttribute("f", "user.two", "2"),
+            O::SetAttribute("f", "user.one", "another"),
+            O::Unlink("d/l"),
+            O::Symlink("f", "d/l"),
+            O::Commit(false),
+        ],
         // Space for it.
         vec![
             O::Append("f", 9000, 20),

@@ -6,6 +6,7 @@
 
 use super::model::{self, Operation as O, Sets};
 use super::recording::{Who, Workload};
+use super::spool::SPOOL;
 use super::tree::Tree;
 use crate::Random;
 use arck_core_state::FileKind;
@@ -138,7 +139,9 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
         O::Litter(path, _) => is_file(path),
         O::Allocate(path, ..) | O::SetTimes(path, ..) => is_file(path),
         O::ChangeMode(path, _) => kind(tree, path).is_some(),
-        O::SetAttribute(path, ..) => is_file(path),
+        O::SetAttribute(path, ..) => {
+            matches!(kind(tree, path), Some(FileKind::Directory | FileKind::File))
+        }
         O::RemoveAttribute(path, name) => {
             is_file(path)
                 && tree.nodes[&tree.paths[path]]
@@ -146,6 +149,10 @@ pub fn applies(tree: &Tree, operation: &O) -> bool {
                     .contains_key(name.as_bytes())
         }
         O::Commit(_) => true,
+        O::MakeSpool => is_file(SPOOL),
+        O::Queue(path, ..) | O::Queued(path, ..) | O::Replay(path) => {
+            is_file(path) && is_file(SPOOL)
+        }
         O::MakeLog(path, _) => is_free(path),
         O::Records(path, _) | O::CutLog(path) => is_file(&format!("{path}/.limit")),
         O::Values(changes) => changes.iter().all(|&(path, value)| match value {

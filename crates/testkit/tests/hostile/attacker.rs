@@ -100,6 +100,8 @@ pub fn errno_name(errno: i32) -> String {
         (libc::ENOTDIR, "ENOTDIR"),
         (libc::EEXIST, "EEXIST"),
         (libc::EFBIG, "EFBIG"),
+        (libc::ENODATA, "ENODATA"),
+        (libc::E2BIG, "E2BIG"),
     ] {
         if errno == number {
             return name.into();

@@ -59,6 +59,9 @@ fn make(directory: InodeNumber, generation: u32, name: &[u8], kind: u8, uid: u32
         mode: u32::MAX,
         uid,
         gid: uid,
+        size: 0,
+        open: arck_protocol::control::NO_OPEN_PLACE,
+        mark: 0,
     }
 }
 
@@ -382,6 +385,55 @@ pub const ATTACKS: &[Attack] = &[
     .for_users(),
     case(
         "mediated",
+        "sets and reads attributes by messages that are not its own, and what there is not",
+        "E2BIG, EACCES, EBUSY, EINVAL, ENODATA, ESTALE",
+        |a| {
+            let (file, _) = own_file(a);
+            let mut told = vec![];
+            let extended = |inode, generation, name: &[u8], how, length| Request::SetExtended {
+                inode,
+                generation,
+                name: name.to_vec(),
+                how,
+                length,
+            };
+            for path in ["open/theirs", "open/directory", "open", "attacker", "attacker/file"] {
+                let inode = a.find(path);
+                let generation = a.header(inode).generation();
+                let before = a.inode(inode);
+                let names: [&[u8]; 6] = [b"", b"user.", b"name", b"trusted.n", b"user.n\0", b"system.n"];
+                for name in names {
+                    told.push(said(&a.ask(&extended(inode, generation, name, 0, 1))));
+                }
+                for (how, length) in [(5, 0), (6, 0), (4, 1), (16, 1), (255, 1), (0, u32::MAX), (0, ATTACHED_MAX as u32 + 1)] {
+                    told.push(said(&a.ask(&extended(inode, generation, b"user.n", how, length))));
+                }
+                // More than there is room for; one that is not there.
+                told.push(said(&a.ask(&extended(inode, generation, b"user.n", 0, ATTACHED_MAX as u32))));
+                told.push(said(&a.ask(&extended(inode, generation, b"user.n", 2, 1))));
+                let stale = generation.wrapping_add(1);
+                told.push(said(&a.ask(&extended(inode, stale, b"user.n", 0, 1))));
+                if inode != file && path != "attacker" {
+                    told.push(said(&a.ask(&extended(inode, generation, b"user.n", 0, 1))));
+                }
+                for (generation, position) in [(generation, 4096), (generation, u32::MAX), (stale, 0)] {
+                    told.push(said(&a.ask(&Request::Extended {
+                        inode,
+                        generation,
+                        position,
+                        names: position == 4096,
+                    })));
+                }
+                assert_eq!(a.inode(inode), before);
+            }
+            told.push(said(&a.ask(&extended(0, 1, b"user.n", 0, 1))));
+            told.push(said(&a.ask(&extended(u32::MAX, 1, b"user.n", 0, 1))));
+            joined(told)
+        },
+    )
+    .for_users(),
+    case(
+        "mediated",
         "takes space in others' files by messages, and more than there is",
         "EACCES, EFBIG, EINVAL, EISDIR, ESTALE",
         |a| {
@@ -451,12 +503,21 @@ pub const ATTACKS: &[Attack] = &[
                     is_directory: true,
                 },
             ];
-            for kind in [
-                FileKind::Link,
-                FileKind::CharacterDevice,
-                FileKind::BlockDevice,
+            for (kind, sizes) in [
+                // Nothing that has such a target is attached.
+                (FileKind::Link, &[0, 1, 4096, ATTACHED_MAX as u32, u32::MAX][..]),
+                (FileKind::CharacterDevice, &[1, u32::MAX]),
+                (FileKind::BlockDevice, &[0, 7]),
+                (FileKind::File, &[1]),
+                (FileKind::Directory, &[4096]),
             ] {
-                requests.push(make(directory, generation, b"n", kind as u8, USER));
+                for &said in sizes {
+                    let mut request = make(directory, generation, b"n", kind as u8, USER);
+                    if let Request::MakeName { size, .. } = &mut request {
+                        *size = said;
+                    }
+                    requests.push(request);
+                }
             }
             requests.extend([0, 99, 255].map(|kind| make(directory, generation, b"n", kind, USER)));
             // A directory is not removed as a file.

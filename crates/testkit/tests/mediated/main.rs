@@ -2,7 +2,9 @@
 //!
 //! Invariant: each test has a pool of its own, on which nothing is refused.
 
+mod extended;
 mod files;
+mod kinds;
 mod names;
 
 use arck_protocol::control::slot_state;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 
 /// Makes the directory, and has it mediated.
-fn plant(session: &FileSystem) {
+pub fn plant(session: &FileSystem) {
     session
         .make_directory(At::Root, PATH.as_bytes(), 0o777)
         .expect("a directory");
@@ -18,11 +18,11 @@ fn plant(session: &FileSystem) {
     assert_eq!(mediation(session), Mediation::On);
 }
 
-fn path(name: &str) -> String {
+pub fn path(name: &str) -> String {
     format!("{PATH}/{name}")
 }
 
-fn create(session: &FileSystem, name: &str) -> Result<(), Failure> {
+pub fn create(session: &FileSystem, name: &str) -> Result<(), Failure> {
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
     let handle = session.open(At::Root, path(name).as_bytes(), flags, 0o640)?;
     session.close(handle);
@@ -284,7 +284,7 @@ fn other_names_are_given_by_message() {
     assert_eq!(pool.violations(), "");
 }
 
-/// Symbolic links take the directory for themselves; afterwards it is nobody's.
+/// What comes from a directory that is not mediated is moved by who owns both; afterwards it is nobody's.
 #[test]
 fn what_no_message_does_is_done_by_its_owner() {
     let pool = pool();
@@ -293,8 +293,17 @@ fn what_no_message_does_is_done_by_its_owner() {
     for round in 0..50 {
         let (from, to) = (format!("from-{round}"), format!("to-{round}"));
         create(&one, &from).expect("made");
-        let linked = other.symlink(from.as_bytes(), At::Root, path(&to).as_bytes());
-        linked.expect("linked");
+        let outside = format!("/outside-{round}");
+        other.put(&outside, b"").expect("made");
+        let to_path = path(&to);
+        let moved = other.rename(
+            At::Root,
+            outside.as_bytes(),
+            At::Root,
+            to_path.as_bytes(),
+            0,
+        );
+        moved.expect("moved");
         assert!(owns(&other));
         // What its owner has made, too.
         create(&other, "own").expect("made");
@@ -379,6 +388,9 @@ fn what_was_done_is_told_by_the_next_controller() {
         mode: 0o640,
         uid: owner.0,
         gid: owner.1,
+        size: 0,
+        open: arck_protocol::control::NO_OPEN_PLACE,
+        mark: 0,
     };
     let remove = |name: &str| Request::RemoveName {
         directory: at,

@@ -3,7 +3,7 @@
 
 use super::world::{Session, World, plain};
 use arck_testkit::{Random, Shorthand};
-use arckfs::{Errno, Handle};
+use arckfs::{Errno, Handle, MapRequest};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -164,6 +164,28 @@ impl Open<'_> {
         (inode, header.generation())
     }
 
+    /// What a private map shows: all that is in the file.
+    fn compare_map(&self, length: usize, what: &str) {
+        let protection = libc::PROT_READ;
+        let request = MapRequest {
+            address: 0,
+            length,
+            protection,
+            flags: libc::MAP_PRIVATE,
+            offset: 0,
+        };
+        // SAFETY: nothing else is at the address that it gives.
+        let address = unsafe { self.session.0.map(self.pool, &request) };
+        let address = address.unwrap_or_else(|errno| panic!("{what}: mapping: {errno}"));
+        let mut host = vec![0; length];
+        self.host.read_exact_at(&mut host, 0).expect("read");
+        // SAFETY: mapped above, as long, and nobody cuts the file meanwhile.
+        let pool = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
+        assert!(pool == host, "{what}: the map shows something else");
+        // SAFETY: of what was mapped above.
+        unsafe { self.session.0.unmap(address, length) }.expect("unmapped");
+    }
+
     /// Parts here and there, the end, and what lies beyond.
     pub fn compare(&self, seed: u64, what: &str) {
         let mut random = Random::new(seed);
@@ -187,6 +209,9 @@ impl Open<'_> {
             ),
             "{what}"
         );
+        if meta.size() != 0 {
+            self.compare_map(meta.size() as usize, what);
+        }
         for _ in 0..20 {
             let at = random.below(meta.size() + 5000);
             let length = 1 + random.below(20_000) as usize;

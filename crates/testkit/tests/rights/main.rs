@@ -11,6 +11,7 @@
 //! runs those in whose name the word occurs. `ARCK_RIGHTS_SEED=N` begins with other seeds,
 //! `ARCK_RIGHTS_ROUNDS=N` tries so many of each.
 
+mod attributes;
 mod beside_host;
 mod board;
 mod names;
@@ -46,6 +47,7 @@ fn main() -> std::process::ExitCode {
         open::ALL,
         set_id::ALL,
         told::ALL,
+        attributes::ALL,
     ];
     let tests = all.concat().into_iter().map(|(name, case)| {
         harness::trial(name, move || {

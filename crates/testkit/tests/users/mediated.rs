@@ -2,12 +2,14 @@
 //! name.
 
 use super::Case;
-use super::world::{ANN, BOB, EVE, Session, World};
+use super::world::{ANN, BOB, EVE, Session, World, plain};
 use arck_core_state::FileKind;
-use arck_protocol::message::{allocation, which};
+use arck_protocol::control::{NO_OPEN_PLACE, open_entry, open_reserved};
+use arck_protocol::message::{Named, allocation, extended, which};
 use arck_protocol::{Request, Response};
 use arck_testkit::{Random, Shorthand};
-use arckfs::{At, Errno, Mediation, SetTime, Timestamp};
+use arckfs::{At, Errno, Mediation, SetTime, Subject, Timestamp};
+use std::sync::atomic::Ordering;
 
 const SIZE: u64 = 64 << 20;
 
@@ -15,6 +17,14 @@ pub const ALL: &[Case] = &[
     (
         "a_right_that_was_taken_away_before_is_none",
         a_right_that_was_taken_away_before_is_none,
+    ),
+    (
+        "what_is_made_to_be_opened_is_open_from_then_on",
+        what_is_made_to_be_opened_is_open_from_then_on,
+    ),
+    (
+        "what_has_been_out_of_reach_gets_names",
+        what_has_been_out_of_reach_gets_names,
     ),
     (
         "sticky_directories_keep_what_is_anothers",
@@ -31,6 +41,10 @@ pub const ALL: &[Case] = &[
     (
         "a_right_that_the_owner_takes_away_meanwhile_is_none",
         a_right_that_the_owner_takes_away_meanwhile_is_none,
+    ),
+    (
+        "attributes_are_set_as_the_mode_is_now",
+        attributes_are_set_as_the_mode_is_now,
     ),
     (
         "attributes_are_set_by_who_may",
@@ -89,6 +103,9 @@ fn a_right_that_was_taken_away_before_is_none() {
                 mode: 0o644,
                 uid: BOB.0,
                 gid: BOB.1[0],
+                size: 0,
+                open: NO_OPEN_PLACE,
+                mark: 0,
             };
             let removed = Request::RemoveName {
                 directory,
@@ -106,6 +123,156 @@ fn a_right_that_was_taken_away_before_is_none() {
             for request in [made, removed, moved] {
                 let told = bob.0.session().request(&request);
                 assert_eq!(told, Err(Errno::ACCESS), "{request:?}");
+            }
+            turns.pass();
+        },
+    );
+    assert_eq!(world.violations(), "");
+}
+
+/// Bob has files made, each to be opened. Then one is removed and the other moved to where he may not look; he is told what both are, and
+/// reads what he could read, as open(2) is done when it makes the name. Without a place of the open table he is not.
+fn what_is_made_to_be_opened_is_open_from_then_on() {
+    const PLACES: [u32; 5] = [77, 78, 79, NO_OPEN_PLACE, u32::MAX - 1];
+    for mode in [0o600, 0o000] {
+        let world = World::new(SIZE);
+        world.together(
+            ANN,
+            |ann, turns| {
+                ann.mkdir("/open", 0o777);
+                ann.mkdir("/closed", 0o700);
+                mediate(ann, "/open");
+                ann.0.fold(true).expect("folded");
+                turns.next();
+                for at in [0, 2, 3] {
+                    unlink(ann, &format!("/open/{at}")).expect("removed");
+                }
+                rename(ann, "/open", "/closed/open").expect("moved");
+                ann.0.fold(true).expect("folded");
+                turns.next();
+            },
+            BOB,
+            |bob, turns| {
+                let (directory, generation) = identity(bob, "/open");
+                let control = bob.0.session().control();
+                let opens = &control.header.opens;
+                opens.fetch_max(PLACES[2] + 1, Ordering::SeqCst);
+                let made = PLACES.into_iter().enumerate().map(|(at, open)| {
+                    if let Some(place) = control.open.get(open as usize) {
+                        place.store(open_reserved(7), Ordering::SeqCst);
+                    }
+                    let made = Request::MakeName {
+                        directory,
+                        generation,
+                        name: at.to_string().into(),
+                        kind: FileKind::File as u8,
+                        mode,
+                        uid: BOB.0,
+                        gid: BOB.1[0],
+                        size: 0,
+                        open,
+                        // Of the third, which has a place, it is not the mark.
+                        mark: if at == 2 { 8 } else { 7 },
+                    };
+                    match bob.0.session().request(&made) {
+                        Ok(Response::Bytes(named)) => Named::decode(&named).expect("a name"),
+                        told => panic!("{told:?}"),
+                    }
+                });
+                let made: Vec<_> = made.collect();
+                turns.next();
+                for (at, made) in made.iter().enumerate() {
+                    let (inode, generation) = (made.inode, made.generation);
+                    // What nobody has open is freed now.
+                    let freed = bob.0.session().request(&Request::Forget { inode });
+                    assert!(freed.is_ok(), "{freed:?}");
+                    let what = Request::Inspect { inode };
+                    let told = bob.0.session().request(&what);
+                    let is_there = matches!(told, Ok(Response::Bytes(_)));
+                    assert_eq!(is_there, at < 2, "{at} of mode {mode:o}: {told:?}");
+                    if is_there {
+                        let told = bob.0.session().request(&Request::Read {
+                            inode,
+                            generation,
+                            position: 0,
+                            length: 1,
+                        });
+                        let expected = match mode {
+                            0 => Err(Errno::ACCESS),
+                            _ => Ok(Response::Bytes(Vec::new())),
+                        };
+                        assert_eq!(told, expected, "{at} of mode {mode:o}");
+                    }
+                    let place = PLACES.get(at).and_then(|&at| control.open.get(at as usize));
+                    let listed = place.map(|place| place.load(Ordering::SeqCst));
+                    let entry = match at {
+                        0 | 1 => Some(open_entry(inode, generation)),
+                        2 => Some(open_reserved(7)),
+                        _ => None,
+                    };
+                    assert_eq!(listed, entry, "{at}");
+                }
+                turns.pass();
+            },
+        );
+        assert_eq!(world.violations(), "");
+    }
+}
+
+/// Bob's files are moved to where he cannot look, and back; then he gives them other names, in a mediated directory.
+fn what_has_been_out_of_reach_gets_names() {
+    let world = World::new(SIZE);
+    world.together(
+        ANN,
+        |ann, turns| {
+            ann.mkdir("/common", 0o777);
+            ann.mkdir("/common/from", 0o777);
+            ann.mkdir("/common/to", 0o777);
+            ann.mkdir("/closed", 0o700);
+            mediate(ann, "/common/to");
+            ann.0.fold(true).expect("folded");
+            turns.next();
+            for path in ["/closed/from", "/closed/again"] {
+                rename(ann, "/common/from", path).expect("moved");
+                ann.0.fold(true).expect("folded");
+                turns.next();
+                rename(ann, path, "/common/from").expect("moved back");
+                ann.0.fold(true).expect("folded");
+                turns.next();
+            }
+        },
+        BOB,
+        |bob, turns| {
+            let files = ["plain", "open", "written", "looked-at"];
+            for name in files {
+                bob.put(&format!("/common/from/{name}"), b"his", 0o600);
+            }
+            bob.0.fold(true).expect("folded");
+            let open = |name: &str| {
+                let path = format!("/common/from/{name}");
+                bob.0.open_at_root(&path, libc::O_RDWR)
+            };
+            let kept = ["open", "written"].map(|name| plain(open(name)).expect("opened"));
+            for turn in 0..2 {
+                // It is away.
+                turns.next();
+                assert_eq!(bob.0.write(kept[1], b"written", Some(0)), Ok(7));
+                assert!(bob.0.stat_handle(kept[0]).is_ok());
+                assert_eq!(plain(open("plain")).err(), Some(Errno::NOENT));
+                // It is back.
+                turns.next();
+                let looked = bob.0.stat(At::Root, b"/common/from/looked-at", 0);
+                assert!(looked.is_ok());
+                for name in files {
+                    let (from, to) = (
+                        format!("/common/from/{name}"),
+                        format!("/common/to/{name}{turn}"),
+                    );
+                    let linked = bob
+                        .0
+                        .link(At::Root, from.as_bytes(), At::Root, to.as_bytes(), 0);
+                    assert_eq!(plain(linked), Ok(()), "{name}, turn {turn}");
+                }
             }
             turns.pass();
         },
@@ -346,10 +513,61 @@ fn attributes_are_set_by_who_may() {
     assert_eq!(world.violations(), "");
 }
 
+/// The same of a file and a directory that are not mediated: what Ann has done to them, which nobody has folded, counts when Bob sets attributes.
+fn attributes_are_set_as_the_mode_is_now() {
+    const PATHS: [(&str, u32); 3] = [("/file", 0o600), ("/directory", 0o700), ("/sticky", 0o1777)];
+    let world = World::new(SIZE);
+    world.together(
+        ANN,
+        |ann, turns| {
+            ann.put(PATHS[0].0, b"hers", 0o622);
+            ann.mkdir(PATHS[1].0, 0o733);
+            ann.mkdir(PATHS[2].0, 0o777);
+            turns.next();
+            for (path, mode) in PATHS {
+                ann.chmod(path, mode);
+            }
+            turns.next();
+        },
+        BOB,
+        |bob, turns| {
+            let known = PATHS.map(|(path, _)| identity(bob, path));
+            turns.next();
+            for (((inode, generation), (path, mode)), how) in
+                known
+                    .into_iter()
+                    .zip(PATHS)
+                    .zip([0, extended::UNSEEN, extended::UNSEEN])
+            {
+                let request = Request::SetExtended {
+                    inode,
+                    generation,
+                    name: b"user.his".to_vec(),
+                    how,
+                    length: 0,
+                };
+                let expected = match mode {
+                    0o1777 => Errno::PERM,
+                    _ => Errno::ACCESS,
+                };
+                assert_eq!(bob.0.session().request(&request), Err(expected), "{path}");
+            }
+            turns.pass();
+        },
+    );
+    world.as_user(ANN, |ann| {
+        for (path, _) in PATHS {
+            let subject = Subject::Path(At::Root, path.as_bytes(), 0);
+            assert_eq!(ann.0.list_extended(subject, &mut [0; 100]), Ok(0), "{path}");
+        }
+    });
+    assert_eq!(world.violations(), "");
+}
+
 /// Ann owns files, for what no message does, and has closed them in what nobody has folded: what Bob sends then, who could write them
 /// before, is refused; what he has open he writes.
 fn a_right_that_the_owner_takes_away_meanwhile_is_none() {
-    const FILES: u32 = 4;
+    const FILES: u32 = 5;
     let path = |number: u32| format!("/file-{number}");
     let world = World::new(SIZE);
     world.together(
@@ -399,6 +617,13 @@ fn a_right_that_the_owner_takes_away_meanwhile_is_none() {
                         position: 0,
                         length: 5000,
                         how: allocation::ZERO,
+                    },
+                    3 => Request::SetExtended {
+                        inode,
+                        generation,
+                        name: b"user.his".to_vec(),
+                        how: extended::UNSEEN,
+                        length: 0,
                     },
                     _ => Request::SetAttributes {
                         inode,

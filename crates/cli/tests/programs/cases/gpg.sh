@@ -37,7 +37,7 @@ if command gpg --batch --quiet --pinentry-mode loopback --passphrase wrong --dec
 locks() { grep -v 'lockfile\|waiting for lock' || true; }
 for i in 1 2 3 4; do gpg -u two@example.org -o "many-$i" --sign data | locks & done; wait
 for i in 1 2 3 4; do gpg -o "many-$i.read" --decrypt "many-$i" | grep -o 'Good signature'; cmp data "many-$i.read"; done
-# Through a mount a file that another is put in the place of may not be there for a moment (docs/differences.md), which ends gpg.
+# A gpg moves the old ring of keys away before the new one is moved there, and another that looks in between ends: it tries again.
 generate() { for _ in 1 2 3 4 5 6; do gpg --quick-generate-key "Many $1 <many$1@example.org>" ed25519 sign never >/dev/null && return; done; }
 for i in 1 2; do generate "$i" & done; wait
 command gpg --batch --list-keys --with-colons 2>/dev/null | grep -c ^pub

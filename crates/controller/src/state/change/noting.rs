@@ -43,6 +43,14 @@ impl Change<'_> {
         }
     }
 
+    /// Notes that attributes of an inode are other ones.
+    pub fn note_attributes(&mut self, number: InodeNumber) {
+        if self.state.watching.is_any() {
+            let became = self.noted.said.entry(number).or_default();
+            became.has_other_attributes = true;
+        }
+    }
+
     /// Notes that a name of a directory leads to something else, or to nothing, from now on.
     pub fn note_name(
         &mut self,

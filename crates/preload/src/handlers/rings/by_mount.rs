@@ -12,8 +12,8 @@ use super::here;
 use crate::backend::Handle;
 use crate::descriptors::{self, Descriptor, is_pool, lookup, mounted};
 use crate::raw::{self, error, pad, syscall};
-use crate::rings::Ring;
 use crate::rings::entry::{self, Entry};
+use crate::rings::{self, Ring};
 use crate::unreached;
 use crate::{directory, memory};
 
@@ -195,6 +195,7 @@ fn close(entry: &Entry) -> Result<Entry, isize> {
     let Descriptor::Pool(handle) = lookup(entry.descriptor()) else {
         // Its number is free from then on.
         descriptors::kernel_closed(entry.descriptor());
+        rings::closes(entry.descriptor());
         return Ok(*entry);
     };
     let (closed, last) = mounted::give(handle, || {
