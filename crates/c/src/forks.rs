@@ -12,8 +12,9 @@
 
 use crate::inside::{self, Inside};
 use crate::{open_files, parts, queues};
+use arck_libfs_kit::forks::Handlers;
 use std::cell::RefCell;
-use std::sync::{MutexGuard, Once};
+use std::sync::MutexGuard;
 
 thread_local! {
     /// What the thread that forks has locked.
@@ -28,7 +29,10 @@ struct Locked {
     _inside: Inside,
 }
 
+static HANDLERS: Handlers = Handlers::new();
+
 extern "C" fn before() {
+    HANDLERS.are_running();
     let _ = LOCKED.try_with(|locked| {
         if let Ok(mut locked) = locked.try_borrow_mut() {
             let Ok(inside) = inside::enter(inside::NOTHING) else {
@@ -59,8 +63,7 @@ extern "C" fn in_child() {
 
 /// Before anything is opened.
 pub fn watch() {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
+    HANDLERS.register(|| {
         inside::barrier::prepare();
         // SAFETY: functions that may run around a fork, of a library that stays loaded (build.rs). Where libc has no memory
         // for them, a child that leaves what is its parent's alone is as it was.

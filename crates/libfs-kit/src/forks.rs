@@ -12,7 +12,7 @@ pub use crate::received::Received;
 use crate::region::departed;
 use crate::session::{Session, reach, room};
 use crate::thread;
-use std::sync::Once;
+pub use arck_pm::forks::Handlers;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// All sessions that this process has opened, the last one first: each names the next. None is ever freed.
@@ -41,8 +41,9 @@ pub fn are_told() {
 
 /// Before the first session is opened.
 pub(crate) fn watch() {
-    static WATCHED: Once = Once::new();
+    static HANDLERS: Handlers = Handlers::new();
     unsafe extern "C" fn prepare() {
+        HANDLERS.are_running();
         before();
     }
     unsafe extern "C" fn parent() {
@@ -54,7 +55,7 @@ pub(crate) fn watch() {
     if !ARE_TOLD.load(Ordering::Relaxed) {
         // SAFETY: functions that may run around a fork. Where libc has no memory for them, children that
         // leave what is their parent's alone are as they were.
-        WATCHED.call_once(|| unsafe {
+        HANDLERS.register(|| unsafe {
             libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
         });
     }

@@ -10,7 +10,7 @@
 //! * Nobody waits inside [`mapping`] for anything that one who forks may hold.
 
 use rustix::mm::{Advice, madvise};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// How many threads are inside [`mapping`]; with the top bit: a fork is under way.
 static STATE: AtomicU32 = AtomicU32::new(0);
@@ -56,6 +56,51 @@ pub fn hold() {
 /// After the fork, in the process that forked and in its child.
 pub fn let_go() {
     STATE.fetch_and(!FORKING, Ordering::Release);
+}
+
+/// What libc is asked once in a process to run around forks (`pthread_atfork`). A child that was forked while another
+/// thread was asking asks itself, where a [`std::sync::Once`] would have it wait for a thread that it does not have.
+pub struct Handlers {
+    is_registered: AtomicBool,
+    /// The process, a thread of which is asking; 0: none has.
+    by: AtomicU32,
+}
+
+impl Handlers {
+    #[expect(
+        clippy::new_without_default,
+        reason = "there is one for a set of functions, in a static"
+    )]
+    pub const fn new() -> Handlers {
+        Handlers {
+            is_registered: AtomicBool::new(false),
+            by: AtomicU32::new(0),
+        }
+    }
+
+    /// Asks, or waits for another thread of this process that does.
+    pub fn register(&self, ask: impl FnOnce()) {
+        let own = std::process::id();
+        loop {
+            if self.is_registered.load(Ordering::Acquire) {
+                return;
+            }
+            let by = self.by.load(Ordering::Relaxed);
+            let (new, old) = (Ordering::Acquire, Ordering::Relaxed);
+            if by == own || self.by.compare_exchange(by, own, new, old).is_err() {
+                rustix::thread::sched_yield();
+                continue;
+            }
+            ask();
+            self.is_registered.store(true, Ordering::Release);
+            return;
+        }
+    }
+
+    /// What runs before a fork says so: the child has what libc was asked, even if who asked has not been told yet.
+    pub fn are_running(&self) {
+        self.is_registered.store(true, Ordering::Release);
+    }
 }
 
 /// No child has this range from now on, whatever it becomes. Where the kernel refuses (it has no room to
@@ -112,6 +157,58 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(libc::WIFEXITED(status), "{status:x}");
         libc::WEXITSTATUS(status)
+    }
+
+    /// A child that is forked while another thread is asking does not wait for that thread, and asks once more unless
+    /// libc already runs what was asked.
+    #[test]
+    fn a_child_does_not_wait_for_who_is_asking() {
+        for is_running in [false, true] {
+            let handlers = Handlers::new();
+            let (asking, is_asking) = std::sync::mpsc::channel();
+            let (forked, has_forked) = std::sync::mpsc::channel::<()>();
+            std::thread::scope(|scope| {
+                let handlers = &handlers;
+                scope.spawn(move || {
+                    handlers.register(|| {
+                        asking.send(()).unwrap();
+                        has_forked.recv().unwrap();
+                    });
+                });
+                is_asking.recv().unwrap();
+                if is_running {
+                    handlers.are_running();
+                }
+                let asked = in_child(|| {
+                    // SAFETY: ends the child if it waits.
+                    unsafe { libc::alarm(20) };
+                    let mut asked = 0;
+                    handlers.register(|| asked += 1);
+                    handlers.register(|| asked += 1);
+                    asked
+                });
+                assert_eq!(asked, i32::from(!is_running));
+                forked.send(()).unwrap();
+            });
+            handlers.register(|| panic!("it is registered"));
+        }
+    }
+
+    /// Threads that come together ask once, and none goes on before that is done.
+    #[test]
+    fn threads_ask_once() {
+        let (handlers, asked) = (Handlers::new(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    handlers.register(|| {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    });
+                    assert_eq!(asked.load(Ordering::Relaxed), 1);
+                });
+            }
+        });
     }
 
     #[test]

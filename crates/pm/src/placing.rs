@@ -10,7 +10,7 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{
@@ -206,9 +206,11 @@ pub unsafe fn nothing(address: usize, len: usize, protection: Protection) -> Res
 
 /// The address of a page of an empty memory file, mapped for ever.
 fn empty_file() -> Result<usize, Errno> {
-    static PLACE: OnceLock<usize> = OnceLock::new();
-    if let Some(&place) = PLACE.get() {
-        return Ok(place);
+    // No lock, which a child could be forked with.
+    static PLACE: AtomicUsize = AtomicUsize::new(0);
+    let known = PLACE.load(Ordering::Relaxed);
+    if known != 0 {
+        return Ok(known);
     }
     let file = rustix::fs::memfd_create(c"arck-empty", rustix::fs::MemfdFlags::CLOEXEC)?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -223,7 +225,11 @@ fn empty_file() -> Result<usize, Errno> {
             0,
         )?
     };
-    Ok(*PLACE.get_or_init(|| place as usize))
+    let (new, old) = (Ordering::Relaxed, Ordering::Relaxed);
+    Ok(match PLACE.compare_exchange(0, place as usize, new, old) {
+        Ok(_) => place as usize,
+        Err(first) => first,
+    })
 }
 
 /// Faults the pages of a range in as far as that can be done; nothing depends on it.

@@ -7,11 +7,12 @@
 
 use crate::error::{of_errno, told};
 use crate::session::Session;
+use arck_libfs_kit::forks::Handlers;
 use arck_libfs_kit::memory::{Error, SharedBytes, Stores, placing};
 use arckfs::{Errno, FileSystem, Handle, MapRequest};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 /// What may be done with a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +71,12 @@ unsafe impl Send for Map {}
 // SAFETY: as above; nothing of the object itself changes.
 unsafe impl Sync for Map {}
 
+static HANDLERS: Handlers = Handlers::new();
+
+extern "C" fn before() {
+    HANDLERS.are_running();
+}
+
 extern "C" fn in_child() {
     arckfs::leave_maps();
 }
@@ -83,12 +90,12 @@ impl Map {
         length: usize,
         access: MapAccess,
     ) -> io::Result<Map> {
-        static TOLD: Once = Once::new();
         // SAFETY: a function that may run in a forked child. Where libc has no memory for it, a child that maps nothing is as
         // it was.
-        TOLD.call_once(|| unsafe {
-            let child: unsafe extern "C" fn() = in_child;
-            libc::pthread_atfork(None, None, Some(child));
+        HANDLERS.register(|| unsafe {
+            let (before, child): (unsafe extern "C" fn(), unsafe extern "C" fn()) =
+                (before, in_child);
+            libc::pthread_atfork(Some(before), None, Some(child));
         });
         let (protection, flags) = match access {
             MapAccess::Read => (libc::PROT_READ, libc::MAP_SHARED),
