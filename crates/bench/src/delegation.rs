@@ -5,6 +5,7 @@
 //! * Rounds of all ways follow each other, in one process, on the same files.
 
 mod across;
+mod bystander;
 mod processes;
 mod rate;
 mod thresholds;
@@ -20,7 +21,7 @@ use arck_libfs_kit::memory::medium::Way;
 use arck_pm::PersistOption;
 use arckfs::{ConnectOptions, FileSystem};
 use clap::Args;
-use rate::{FILE, Place, SIZES, delegated_all, fill, model_of, name, open, peak, rate};
+use rate::{Access, FILE, Place, SIZES, delegated_all, fill, model_of, name, open, peak, rate};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
@@ -35,6 +36,8 @@ use ways::{COLUMNS, RULES, Ways};
 ///   arck-bench delegation --delegates 2 --json delegation.json
 ///   arck-bench --medium mine.toml delegation --thresholds
 ///   arck-bench delegation --processes 1,4,16 --threads 64
+///   arck-bench delegation --fresh                each file is cut off, and grows
+///   arck-bench delegation --bystander
 ///   arck-bench delegation --across
 ///
 /// Without --medium the medium is optane: on plain memory there is nothing to
@@ -43,7 +46,8 @@ use ways::{COLUMNS, RULES, Ways};
 /// for the medium's file: from which size on delegated accesses are faster.
 /// --processes has so many write, which are one trust group and have the most
 /// --threads together; each delegates to threads of its own, and few at once
-/// are few of all. --across is of this machine's memory: what it costs to move bytes from and
+/// are few of all. --bystander has the most --threads write, and another one make
+/// names and write little meanwhile. --across is of this machine's memory: what it costs to move bytes from and
 /// to another process, which nothing does yet.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
@@ -61,6 +65,12 @@ pub struct DelegationArguments {
     /// Processes that write
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with_all = ["thresholds", "across"])]
     processes: Vec<usize>,
+    /// What another thread waits for that does small things meanwhile
+    #[arg(long, conflicts_with_all = ["thresholds", "across", "processes"])]
+    bystander: bool,
+    /// Writes are of new pages: each file is cut off, and grows again
+    #[arg(long, conflicts_with = "across")]
+    fresh: bool,
     /// Threads that write and read
     #[arg(
         long,
@@ -95,6 +105,8 @@ struct Found {
     machine: Machine,
     nodes: u32,
     delegates: u32,
+    /// Writes were of new pages.
+    is_fresh: bool,
     rows: Vec<Row>,
 }
 
@@ -134,6 +146,7 @@ pub fn main(arguments: &DelegationArguments) -> Outcome<()> {
             rounds,
             time,
             delegates: arguments.delegates,
+            is_fresh: arguments.fresh,
         };
         let found = processes::measure(&bench, &asked)?;
         bench.stop()?;
@@ -152,12 +165,19 @@ pub fn main(arguments: &DelegationArguments) -> Outcome<()> {
         medium: named().unwrap_or_default(),
         model,
         delegates: arguments.delegates.unwrap_or(model.delegated.threads),
+        is_fresh: arguments.fresh,
     };
     for thread in 0..most {
         fill(&files, open(&files, thread)?, thread)?;
     }
     if arguments.thresholds {
         let found = thresholds::measure(&place, most, rounds, time)?;
+        drop(files);
+        bench.stop()?;
+        return arguments.output.publish(&found);
+    }
+    if arguments.bystander {
+        let found = bystander::measure(&place, most, rounds, time)?;
         drop(files);
         bench.stop()?;
         return arguments.output.publish(&found);
@@ -184,7 +204,12 @@ fn beside_each_other(
                 continue;
             }
             for &threads in counts {
-                let round = || rate(place.files, way, size, threads, time);
+                let access = Access {
+                    way,
+                    size,
+                    is_fresh: place.is_fresh,
+                };
+                let round = || rate(place.files, access, threads, time);
                 let ways = Ways::measure(rounds, |how| {
                     how.within(place.files, model.nodes, &delegated, round)
                 })?;
@@ -201,6 +226,7 @@ fn beside_each_other(
         machine: Machine::look(),
         nodes: model.nodes,
         delegates: place.delegates,
+        is_fresh: place.is_fresh,
         rows,
     })
 }
@@ -210,9 +236,14 @@ impl Report for Found {
         writeln!(text, "{}\n", self.machine)?;
         writeln!(
             text,
-            "GB/s of all threads together, each in a file of its own; {} nodes, {} threads of each to which is delegated what is \
+            "GB/s of all threads together, each in a file of its own{}; {} nodes, {} threads of each to which is delegated what is \
              256 bytes and more (reads: 32 KiB).\n",
-            self.nodes, self.delegates
+            match self.is_fresh {
+                true => ", of which writes are of new pages",
+                false => "",
+            },
+            self.nodes,
+            self.delegates
         )?;
         writeln!(text, "| operation | threads | {COLUMNS}")?;
         writeln!(text, "| --- | ---: | {RULES}")?;

@@ -39,6 +39,39 @@ fn all_ways_are_measured() {
     assert!(printed.contains("| write 2 MiB | 16 |"), "{printed}");
 }
 
+/// Files that grow, and one that does little beside those who write much.
+#[test]
+fn who_stands_by_is_measured() {
+    let answer = common::at("bystander.json");
+    let printed = common::printed(common::bench(&[
+        "--medium",
+        MEDIUM,
+        "delegation",
+        "--quick",
+        "--bystander",
+        "--fresh",
+        "--json",
+        answer.to_str().expect("a path"),
+    ]));
+    let found = common::json(&answer);
+    assert_eq!(found["threads"], 16);
+    let rows = found["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 6, "{printed}");
+    for row in rows {
+        assert!(row["rate"].as_f64() > Some(0.0), "{row}");
+        for what in ["names", "writes"] {
+            let figure = |name: &str| row[what][name].as_f64().expect("a figure");
+            assert!(figure("median") > 0.0, "{row}");
+            assert!(figure("median") <= figure("most"), "{row}");
+            assert!(figure("most") <= figure("longest"), "{row}");
+        }
+    }
+    assert!(
+        printed.contains("| write 2 MiB | so many at once |"),
+        "{printed}"
+    );
+}
+
 /// The table that is printed is one that a medium's file can have, with what was measured.
 #[test]
 fn thresholds_are_printed_for_the_mediums_file() {

@@ -5,7 +5,9 @@
 //! * What counts begins in all processes at a moment that they were told before. Rounds of all ways follow each other, in the same processes, on the same
 //!   files.
 
-use super::rate::{Done, SIZES, delegated_all, fill, model_of, name, open, peak, rate_from};
+use super::rate::{
+    Access, Done, SIZES, delegated_all, fill, model_of, name, open, peak, rate_from,
+};
 use super::ways::{COLUMNS, How, RULES, Ways};
 use crate::conversation::{self, Conversation};
 use crate::machine::Machine;
@@ -42,6 +44,7 @@ struct Run {
     how: How,
     few: u32,
     size: usize,
+    is_fresh: bool,
     first: usize,
     threads: usize,
     at: u64,
@@ -76,6 +79,8 @@ pub struct Asked<'a> {
     pub time: Duration,
     /// Of each node, if that is said.
     pub delegates: Option<u32>,
+    /// Writes are of new pages.
+    pub is_fresh: bool,
 }
 
 pub fn measure(bench: &Bench, asked: &Asked<'_>) -> Outcome<Found> {
@@ -105,6 +110,7 @@ pub fn measure(bench: &Bench, asked: &Asked<'_>) -> Outcome<Found> {
                     how,
                     few,
                     size,
+                    is_fresh: asked.is_fresh,
                     first: 0,
                     threads: each,
                     at: monotonic() + START,
@@ -203,8 +209,13 @@ fn one(files: &FileSystem, model: &Model, run: Run) -> Outcome<Done> {
     let from = || Instant::now() + Duration::from_nanos(run.at.saturating_sub(monotonic()));
     let time = Duration::from_millis(run.milliseconds);
     let threads = run.first..run.first + run.threads;
+    let access = Access {
+        way: Way::Write,
+        size: run.size,
+        is_fresh: run.is_fresh,
+    };
     run.how.within(files, model.nodes, &few, || {
-        rate_from(files, (Way::Write, run.size), threads, from, time)
+        rate_from(files, access, threads, from, time)
     })
 }
 

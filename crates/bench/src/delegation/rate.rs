@@ -1,6 +1,7 @@
 //! What so many threads get done on files of their own, for how `arck-bench delegation` looks at it.
 //!
-//! Invariant: each thread writes and reads a file of its own, in order, within what it holds already: no page is new.
+//! Invariant: each thread writes and reads a file of its own, in order: within what it holds already, where no page is new, or behind its
+//! end, where all are.
 
 use crate::outcome::Outcome;
 use arck_libfs_kit::memory::medium::{self, Delegated, Model, Way};
@@ -45,6 +46,15 @@ pub fn fill(files: &FileSystem, handle: Handle, thread: usize) -> Outcome<()> {
     }
 }
 
+/// What each thread does, again and again.
+#[derive(Clone, Copy)]
+pub struct Access {
+    pub way: Way,
+    pub size: usize,
+    /// Writes are of new pages: the file is cut off, and grows again.
+    pub is_fresh: bool,
+}
+
 /// Where it is measured.
 pub struct Place<'f> {
     pub files: &'f FileSystem,
@@ -52,6 +62,8 @@ pub struct Place<'f> {
     pub model: Model,
     /// Threads of each node.
     pub delegates: u32,
+    /// Writes are of new pages.
+    pub is_fresh: bool,
 }
 
 pub fn name(way: Way) -> &'static str {
@@ -70,8 +82,12 @@ struct Worker<'f> {
 }
 
 impl Worker<'_> {
-    fn access(&mut self, way: Way) -> Outcome<()> {
-        let done = match way {
+    fn access(&mut self, access: Access) -> Outcome<()> {
+        if access.is_fresh && access.way == Way::Write && self.at == 0 {
+            let cut = self.files.truncate_handle(self.handle, 0);
+            cut.map_err(|errno| format!("cutting a file off: {errno}"))?;
+        }
+        let done = match access.way {
             Way::Write => self.files.write(self.handle, &self.buffer, Some(self.at)),
             Way::Read => self
                 .files
@@ -106,22 +122,16 @@ pub struct Done {
 }
 
 /// Of so many threads for about so long.
-pub fn rate(
-    files: &FileSystem,
-    way: Way,
-    size: usize,
-    threads: usize,
-    time: Duration,
-) -> Outcome<Done> {
+pub fn rate(files: &FileSystem, access: Access, threads: usize, time: Duration) -> Outcome<Done> {
     // All of them come to run first.
     let from = || Instant::now() + time / 4;
-    rate_from(files, (way, size), 0..threads, from, time)
+    rate_from(files, access, 0..threads, from, time)
 }
 
 /// The same on files of these numbers, counted from a moment on that is asked for when all have opened theirs.
 pub fn rate_from(
     files: &FileSystem,
-    (way, size): (Way, usize),
+    access: Access,
     threads: Range<usize>,
     from: impl FnOnce() -> Instant,
     time: Duration,
@@ -135,17 +145,17 @@ pub fn rate_from(
             let mut worker = Worker {
                 files,
                 handle,
-                buffer: vec![thread as u8; size],
+                buffer: vec![thread as u8; access.size],
                 at: 0,
             };
-            worker.access(way).map(|()| worker)
+            worker.access(access).map(|()| worker)
         });
         barrier.wait();
         let mut worker = first?;
         while !is_over.load(Ordering::Relaxed) {
             let counted = counts.load(Ordering::Relaxed).then(Instant::now);
-            worker.access(way)?;
-            moved.fetch_add(size as u64, Ordering::Relaxed);
+            worker.access(access)?;
+            moved.fetch_add(access.size as u64, Ordering::Relaxed);
             if let Some(begun) = counted {
                 let took = begun.elapsed().as_nanos() as u64;
                 longest.fetch_max(took, Ordering::Relaxed);

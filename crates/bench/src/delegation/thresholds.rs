@@ -4,7 +4,7 @@
 //! Invariant: a threshold is a size from which on every size that was measured is faster by [`MARGIN`]; where the greatest is not, it is
 //! never ([`u32::MAX`]).
 
-use super::rate::{Place, name, rate};
+use super::rate::{Access, Place, name, rate};
 use super::ways::Ways;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
@@ -74,7 +74,13 @@ pub fn measure(place: &Place<'_>, threads: usize, rounds: usize, time: Duration)
     let mut rows: [Vec<Row>; 2] = [Vec::new(), Vec::new()];
     for (way, rows) in [Way::Write, Way::Read].into_iter().zip(&mut rows) {
         for bytes in SIZES {
-            let round = || rate(place.files, way, bytes, threads, time);
+            let (size, is_fresh) = (bytes, place.is_fresh);
+            let access = Access {
+                way,
+                size,
+                is_fresh,
+            };
+            let round = || rate(place.files, access, threads, time);
             let ways = Ways::measure(rounds, |how| {
                 how.within(place.files, place.model.nodes, &all, round)
             })?;

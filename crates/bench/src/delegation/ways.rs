@@ -22,7 +22,7 @@ pub enum How {
     AtOnce,
 }
 
-const ALL: [How; 3] = [How::Alone, How::Delegated, How::AtOnce];
+pub const ALL: [How; 3] = [How::Alone, How::Delegated, How::AtOnce];
 
 impl How {
     /// Does something that way.

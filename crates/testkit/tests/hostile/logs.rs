@@ -17,6 +17,7 @@ use arck_logfs::{Error, Follower, Log, Options};
 use arck_testkit::{Random, Shorthand, connect};
 use arckfs::{At, FileSystem};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -396,8 +397,19 @@ fn follow_for_ever(log: &Log) -> Result<Infallible, Error> {
 /// The role: a member of a group that has a log together, whatever becomes of that. It says that it is there when asked.
 pub fn member(pool: &Path) {
     become_user();
-    // What it panics over is none of the table.
-    std::panic::set_hook(Box::new(|_| {}));
+    // What it panics over is none of the table, unless it does so in the middle of that, which ends it.
+    thread_local! {
+        static IS_PANICKING: Cell<bool> = const { Cell::new(false) };
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        if IS_PANICKING.replace(true) {
+            eprintln!("{panic}\n{}", std::backtrace::Backtrace::force_capture());
+        }
+    }));
+    fn attempt(what: impl FnOnce() -> Result<(), Error>) {
+        let _ = catch_unwind(AssertUnwindSafe(what));
+        IS_PANICKING.set(false);
+    }
     let options = Options {
         group: GROUP.to_owned(),
         ..options(pool, SECTION, 0o644)
@@ -415,15 +427,15 @@ pub fn member(pool: &Path) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             loop {
-                let _ = catch_unwind(AssertUnwindSafe(|| follow_for_ever(&log)));
+                attempt(|| follow_for_ever(&log).map(|never| match never {}));
             }
         });
         for count in 0.. {
-            let _ = catch_unwind(AssertUnwindSafe(|| {
+            attempt(|| {
                 log.append(&record(count))?;
                 log.read_at(log.begin()?, &mut [0; 100])?;
                 log.cut(log.end()?)
-            }));
+            });
         }
     });
 }

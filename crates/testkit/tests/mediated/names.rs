@@ -2,12 +2,14 @@
 //! whole or not at all for everybody, and nobody becomes its owner.
 
 use super::{PATH, answered_by_the_next, errno, mediation, owns, pool, set};
+use arck_protocol::control::{open_entry, open_reserved};
 use arck_protocol::message::{Named, which};
 use arck_protocol::{Request, Response};
 use arck_testkit::{Random, Shorthand, TestPool};
 use arckfs::{At, Errno, Failure, FileSystem, Mediation};
 use std::collections::BTreeMap;
 use std::sync::Barrier;
+use std::sync::atomic::Ordering;
 
 /// Makes the directory, and has it mediated.
 pub fn plant(session: &FileSystem) {
@@ -370,6 +372,8 @@ fn each_name_is_made_once() {
 fn what_was_done_is_told_by_the_next_controller() {
     /// What another session sets after what is told of.
     const LATER: u32 = 0o750;
+    /// Where what is made is to be listed as open, and the mark that the place is reserved by.
+    const OPEN: (u32, u32) = (77, 7);
     let mut pool = pool();
     let (one, other) = (pool.session(), pool.session());
     plant(&one);
@@ -389,8 +393,8 @@ fn what_was_done_is_told_by_the_next_controller() {
         uid: owner.0,
         gid: owner.1,
         size: 0,
-        open: arck_protocol::control::NO_OPEN_PLACE,
-        mark: 0,
+        open: OPEN.0,
+        mark: OPEN.1,
     };
     let remove = |name: &str| Request::RemoveName {
         directory: at,
@@ -455,6 +459,10 @@ fn what_was_done_is_told_by_the_next_controller() {
     for (request, call, meanwhile, names) in steps {
         call(&one).expect("done");
         meanwhile(&other);
+        let control = one.session().control();
+        let place = &control.open[OPEN.0 as usize];
+        control.header.opens.fetch_max(OPEN.0 + 1, Ordering::SeqCst);
+        place.store(open_reserved(OPEN.1), Ordering::SeqCst);
         let told = answered_by_the_next(&mut pool, &one, &request);
         let told = match told {
             Ok(Response::Bytes(told)) => Named::decode(&told).expect("a name"),
@@ -474,6 +482,12 @@ fn what_was_done_is_told_by_the_next_controller() {
             false => 0,
         };
         assert_eq!(u64::from(told.inode), expected);
+        // As it was to be opened, it is open: the controller that ended may not have come to that.
+        let listed = match made {
+            true => open_entry(told.inode, told.generation),
+            false => open_reserved(OPEN.1),
+        };
+        assert_eq!(place.swap(0, Ordering::SeqCst), listed);
         assert_eq!(one.names(PATH).expect("names"), names);
         if let Request::SetAttributes { .. } = request {
             // Not set back.
