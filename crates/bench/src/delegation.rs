@@ -47,7 +47,7 @@ use ways::{COLUMNS, RULES, Ways};
 /// --processes has so many write, which are one trust group and have the most
 /// --threads together; each delegates to threads of its own, and few at once
 /// are few of all. --bystander has the most --threads write, and another one make
-/// names and write little meanwhile. --across is of this machine's memory: what it costs to move bytes from and
+/// names and write little meanwhile. --fresh is of writes alone. --across is of this machine's memory: what it costs to move bytes from and
 /// to another process, which nothing does yet.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
@@ -69,7 +69,7 @@ pub struct DelegationArguments {
     #[arg(long, conflicts_with_all = ["thresholds", "across", "processes"])]
     bystander: bool,
     /// Writes are of new pages: each file is cut off, and grows again
-    #[arg(long, conflicts_with = "across")]
+    #[arg(long, conflicts_with_all = ["across", "thresholds"])]
     fresh: bool,
     /// Threads that write and read
     #[arg(
@@ -198,7 +198,10 @@ fn beside_each_other(
     let model = &place.model;
     let delegated = delegated_all(model, place.delegates);
     let mut rows = Vec::new();
-    for way in [Way::Write, Way::Read] {
+    // Files that are cut off have nothing to be read.
+    let all = [Way::Write, Way::Read];
+    let ways = if place.is_fresh { &all[..1] } else { &all };
+    for &way in ways {
         for (size, size_name) in SIZES {
             if size < delegated.from(way) as usize {
                 continue;

@@ -72,6 +72,26 @@ fn who_stands_by_is_measured() {
     );
 }
 
+/// Of files that grow, writes are measured.
+#[test]
+fn files_that_grow_are_measured() {
+    let answer = common::at("fresh.json");
+    let printed = common::printed(common::bench(&[
+        "--medium",
+        MEDIUM,
+        "delegation",
+        "--quick",
+        "--fresh",
+        "--json",
+        answer.to_str().expect("a path"),
+    ]));
+    let found = common::json(&answer);
+    assert_eq!(found["is_fresh"], true);
+    let rows = found["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4, "{printed}");
+    assert!(printed.contains("writes are of new pages"), "{printed}");
+}
+
 /// The table that is printed is one that a medium's file can have, with what was measured.
 #[test]
 fn thresholds_are_printed_for_the_mediums_file() {

@@ -34,7 +34,10 @@ static HANDLERS: Handlers = Handlers::new();
 extern "C" fn before() {
     HANDLERS.are_running();
     let _ = LOCKED.try_with(|locked| {
-        if let Ok(mut locked) = locked.try_borrow_mut() {
+        // Where libc runs this twice, this thread has them.
+        if let Ok(mut locked) = locked.try_borrow_mut()
+            && locked.is_none()
+        {
             let Ok(inside) = inside::enter(inside::NOTHING) else {
                 return;
             };

@@ -31,7 +31,8 @@ impl OpenSpool {
             return Err(Trouble::said(Errno::INVAL, "a spool has 64 KiB to 4 GiB"));
         }
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
-        let handle = files.open(at, path, flags, mode)?;
+        // What others could write would be done in the caller's name.
+        let handle = files.open(at, path, flags, mode & !0o022)?;
         let file = owned(files, handle)?;
         let file = Locked::new(file, files.lock_file(handle)?).map_err(|errno| match errno {
             Errno::BUSY => Trouble::said(
@@ -45,13 +46,13 @@ impl OpenSpool {
         if attributes.uid != rustix::process::geteuid().as_raw() || attributes.mode & 0o022 != 0 {
             return Err(Trouble::said(
                 Errno::PERM,
-                "others can write this file: what it says would be done in your name (chmod go-w)",
+                "others can write this file, or could: what it says would be done in your name; remove it",
             ));
         }
-        let ring = Ring::open_or_make(file, size);
+        let ring = Ring::open_or_make(Arc::clone(&file) as Arc<dyn Target>, size);
         if ring.is_err() && attributes.size == 0 {
-            // What was made of it takes no room.
-            let _ = files.unlink(at, path, 0);
+            // What was made of it takes no room. It is locked yet: nobody else has made one of it.
+            let _ = files.truncate_handle(handle, 0);
         }
         let ring = ring.map_err(|errno| match errno {
             Errno::BADMSG => Trouble::said(errno, "this is no spool, or a damaged one"),

@@ -73,7 +73,7 @@ pub fn in_parent() {
 
 /// In a forked child, before anything else: nothing of the parent's is open any more. There is one thread.
 pub fn in_child() {
-    arck_pm::forks::let_go();
+    arck_pm::forks::in_child();
     arck_pm::delegation::has_forked();
     arck_pm::medium::has_forked();
     room::in_child();

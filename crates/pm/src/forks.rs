@@ -42,24 +42,41 @@ pub fn mapping<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
+/// The thread that holds; 0: none.
+static HOLDER: AtomicU32 = AtomicU32::new(0);
+
 /// Before a fork: nobody maps from here on until [`let_go`]. Waits for those who are at it, and for others
-/// who fork. Not from inside [`mapping`].
+/// who fork. Not from inside [`mapping`]. A thread that holds already goes on.
 pub fn hold() {
+    let own = thread();
+    if HOLDER.load(Ordering::Relaxed) == own {
+        return;
+    }
     while STATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 {
         rustix::thread::sched_yield();
     }
     while STATE.load(Ordering::Acquire) != FORKING {
         rustix::thread::sched_yield();
     }
+    HOLDER.store(own, Ordering::Relaxed);
 }
 
-/// After the fork, in the process that forked and in its child.
+/// After the fork, in the process that forked; nothing of a thread that does not hold.
 pub fn let_go() {
+    if HOLDER.load(Ordering::Relaxed) == thread() {
+        in_child();
+    }
+}
+
+/// And in its child, whose thread has another number. There is one thread.
+pub fn in_child() {
+    HOLDER.store(0, Ordering::Relaxed);
     STATE.fetch_and(!FORKING, Ordering::Release);
 }
 
 /// What libc is asked once in a process to run around forks (`pthread_atfork`). A child that was forked while another
-/// thread was asking asks itself, where a [`std::sync::Once`] would have it wait for a thread that it does not have.
+/// thread was asking asks itself, where a [`std::sync::Once`] would have it wait for a thread that it does not have. It may be the second
+/// one that asks, if that fork fell between libc's noting it and its return: so what is asked does no harm if it is run twice for a fork.
 pub struct Handlers {
     is_registered: AtomicBool,
     /// The process, a thread of which is asking; 0: none has.
@@ -101,6 +118,14 @@ impl Handlers {
     pub fn are_running(&self) {
         self.is_registered.store(true, Ordering::Release);
     }
+}
+
+/// The number of this thread in its process.
+fn thread() -> u32 {
+    rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs()
 }
 
 /// No child has this range from now on, whatever it becomes. Where the kernel refuses (it has no room to
@@ -192,6 +217,36 @@ mod tests {
             });
             handlers.register(|| panic!("it is registered"));
         }
+    }
+
+    /// Where libc runs it twice for a fork, it holds once, and others who fork wait until it lets go.
+    #[test]
+    fn who_forks_holds_once() {
+        for _ in 0..2 {
+            hold();
+            hold();
+            let (sender, holds) = std::sync::mpsc::channel();
+            let other = std::thread::spawn(move || {
+                let_go();
+                hold();
+                sender.send(()).unwrap();
+                let_go();
+            });
+            let early = holds.recv_timeout(std::time::Duration::from_millis(50));
+            assert!(early.is_err(), "two hold");
+            let_go();
+            let_go();
+            other.join().unwrap();
+            assert_eq!(holds.recv(), Ok(()));
+        }
+        let held = in_child(|| {
+            super::in_child();
+            super::in_child();
+            hold();
+            let_go();
+            0
+        });
+        assert_eq!(held, 0);
     }
 
     /// Threads that come together ask once, and none goes on before that is done.

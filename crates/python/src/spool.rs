@@ -54,11 +54,12 @@ fn opened(session: &Arc<Session>, path: &[u8], size: u64) -> Result<(Ring, Repla
     if !Ring::is_size(size) {
         return Err(told(Errno::INVAL, "a spool has 64 KiB to 4 GiB"));
     }
-    let (file, lock, attributes) = session.run_detached(|arck| {
+    let (file, handle, lock, attributes) = session.run_detached(|arck| {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
         let handle = arck.open(At::Root, path, flags, masked(0o600))?;
         let file = Requested::held(session, arck, handle)?;
-        Ok::<_, Refusal>((file, arck.lock_file(handle)?, arck.stat_handle(handle)?))
+        let (lock, attributes) = (arck.lock_file(handle)?, arck.stat_handle(handle)?);
+        Ok::<_, Refusal>((file, handle, lock, attributes))
     })?;
     let file = Locked::new(file, lock).map_err(|errno| match errno {
         Errno::BUSY => told(errno, "another process has this spool open, or this one"),
@@ -68,14 +69,14 @@ fn opened(session: &Arc<Session>, path: &[u8], size: u64) -> Result<(Ring, Repla
     if attributes.uid != rustix::process::geteuid().as_raw() || attributes.mode & 0o022 != 0 {
         return Err(told(
             Errno::PERM,
-            "others can write this file: what it says would be done in your name (chmod go-w)",
+            "others can write this file, or could: what it says would be done in your name; remove it",
         ));
     }
     let was_empty = file.size()? == 0;
-    let ring = Ring::open_or_make(file, size);
+    let ring = Ring::open_or_make(Arc::clone(&file) as Arc<dyn Target>, size);
     if ring.is_err() && was_empty {
-        // What was made of it takes no room.
-        let _ = session.run_detached(|arck| arck.unlink(At::Root, path, 0));
+        // What was made of it takes no room. It is locked yet: nobody else has made one of it.
+        let _ = session.run_detached(|arck| arck.truncate_handle(handle, 0));
     }
     let ring = ring.map_err(|errno| match errno {
         Errno::BADMSG => told(errno, "this is no spool, or a damaged one"),

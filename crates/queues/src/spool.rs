@@ -68,6 +68,8 @@ struct State {
     record: Vec<u8>,
     /// What was queued before it was opened is not all done.
     is_to_be_replayed: bool,
+    /// Where a record is being written; after a failure something may stand there.
+    is_writing_at: Option<u64>,
     /// A store into the file has failed: what stands there is not known.
     broken: Option<Errno>,
 }
@@ -163,6 +165,7 @@ impl Spool {
             turn: mark.turn,
             record: Vec::new(),
             is_to_be_replayed: false,
+            is_writing_at: None,
             broken: None,
         };
         reading::find(&*file, &head, mark.epoch, &mut state.ring)?;
@@ -267,14 +270,20 @@ impl Spooling<'_> {
     /// EMSGSIZE: it is longer than half the ring, or its name is too long. EAGAIN: there is no room until something is done. Or what the spool's
     /// file said, now or before; EIO if it panics.
     pub fn keep(&mut self, kept: &Kept<'_>) -> Result<Spooled, Errno> {
+        if let Some(errno) = self.state.broken {
+            return Err(errno);
+        }
         let done = caught(|| self.write(kept)).unwrap_or(Err(Errno::IO));
         let Err(errno) = done else { return done };
-        if !matches!(errno, Errno::MSGSIZE | Errno::AGAIN) {
-            // Nothing is written behind what stands there now, which nobody was promised: if it can be, it is made none.
+        let written = self.state.is_writing_at.take();
+        if written.is_some() || !matches!(errno, Errno::MSGSIZE | Errno::AGAIN) {
             self.state.broken.get_or_insert(errno);
+        }
+        if let Some(at) = written {
+            // Nothing is written behind what stands there now, which nobody was promised: if it can be, it is made none. Where nothing
+            // was written, what was promised may stand: in a full ring its oldest record.
             let Spool { file, head, .. } = self.spool;
-            let at = head.offset(self.state.ring.head());
-            let _ = caught(|| file.write(&[0; layout::HEADER_LENGTH], at));
+            let _ = caught(|| file.write(&[0; layout::HEADER_LENGTH], head.offset(at)));
         }
         done
     }
@@ -282,9 +291,6 @@ impl Spooling<'_> {
     fn write(&mut self, kept: &Kept<'_>) -> Result<Spooled, Errno> {
         let Spool { file, head, .. } = self.spool;
         let state = &mut *self.state;
-        if let Some(errno) = state.broken {
-            return Err(errno);
-        }
         let mut record = Record {
             at: 0,
             epoch: state.epoch,
@@ -308,6 +314,7 @@ impl Spooling<'_> {
             let skip = Record {
                 at: state.ring.head(),
                 kind: Kind::Skip,
+                position: 0,
                 length: place.skipped.try_into().map_err(|_| Errno::MSGSIZE)?,
                 name_length: 0,
                 ..record
@@ -347,8 +354,11 @@ impl State {
         bytes: (&[u8], &[u8]),
     ) -> Result<(), Errno> {
         record.encode(&head.identity, bytes, &mut self.record);
+        self.is_writing_at = Some(record.at);
         write_whole(file, &self.record, head.offset(record.at))?;
-        settle(file)
+        settle(file)?;
+        self.is_writing_at = None;
+        Ok(())
     }
 }
 

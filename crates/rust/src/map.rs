@@ -93,8 +93,8 @@ impl Map {
         // SAFETY: a function that may run in a forked child. Where libc has no memory for it, a child that maps nothing is as
         // it was.
         HANDLERS.register(|| unsafe {
-            let (before, child): (unsafe extern "C" fn(), unsafe extern "C" fn()) =
-                (before, in_child);
+            type Handler = unsafe extern "C" fn();
+            let (before, child): (Handler, Handler) = (before, in_child);
             libc::pthread_atfork(Some(before), None, Some(child));
         });
         let (protection, flags) = match access {

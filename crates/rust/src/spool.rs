@@ -57,13 +57,12 @@ impl Files {
         let metadata = file.metadata()?;
         let others = metadata.permissions().mode() & 0o022;
         if metadata.uid() != rustix::process::geteuid().as_raw() || others != 0 {
-            let text =
-                "others can write this file: what it says would be done in your name (chmod go-w)";
+            let text = "others can write this file, or could: what it says would be done in your name; remove it";
             return Err(told_of(Errno::PERM, text));
         }
-        let spool = arck_queues::Spool::open_or_make(target, size);
+        let spool = arck_queues::Spool::open_or_make(Arc::clone(&target) as Arc<dyn Target>, size);
         if spool.is_err() && metadata.len() == 0 {
-            // What was made of it takes no room.
+            // What was made of it takes no room. It is locked yet: nobody else has made one of it.
             let _ = file.set_len(0);
         }
         let spool = spool.map_err(|errno| match errno {

@@ -79,8 +79,9 @@ pub fn measure(place: &Place<'_>, threads: usize, rounds: usize, time: Duration)
                     let is_over = AtomicBool::new(false);
                     std::thread::scope(|scope| {
                         let bystander = scope.spawn(|| beside.stand(place.files, &is_over));
+                        let is_over = Over(&is_over);
                         let done = rate(place.files, access, threads, time);
-                        is_over.store(true, Ordering::Relaxed);
+                        drop(is_over);
                         let stood = bystander.join();
                         stood.map_err(|_| "the bystander panicked".to_owned())??;
                         done
@@ -106,6 +107,15 @@ pub fn measure(place: &Place<'_>, threads: usize, rounds: usize, time: Duration)
         delegates: place.delegates,
         rows,
     })
+}
+
+/// Tells the bystander to end, when dropped: it is waited for, whatever became of the writers.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Times of all that the bystander did, in microseconds.

@@ -74,11 +74,10 @@ pub fn measure(place: &Place<'_>, threads: usize, rounds: usize, time: Duration)
     let mut rows: [Vec<Row>; 2] = [Vec::new(), Vec::new()];
     for (way, rows) in [Way::Write, Way::Read].into_iter().zip(&mut rows) {
         for bytes in SIZES {
-            let (size, is_fresh) = (bytes, place.is_fresh);
             let access = Access {
                 way,
-                size,
-                is_fresh,
+                size: bytes,
+                is_fresh: false,
             };
             let round = || rate(place.files, access, threads, time);
             let ways = Ways::measure(rounds, |how| {

@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Buckets in the first segment, and its logarithm.
 const FIRST_LOG: u32 = 4;
 const SEGMENTS: usize = 28;
+/// So many buckets there can be.
+const MOST_LOG: u32 = FIRST_LOG + SEGMENTS as u32 - 1;
 /// Nodes per bucket at which the table grows.
 const LOAD: u64 = 1;
 /// The node count is kept from one hash in this many; see [`sampled`].
@@ -209,7 +211,7 @@ impl<T: HashNode> HashTable<T> {
                 break;
             }
         }
-        if count * SAMPLE > LOAD << self.log.load(Ordering::Relaxed) {
+        if count * SAMPLE > LOAD << self.log() {
             self.grow(guard);
         }
         Ok(())
@@ -283,9 +285,14 @@ impl<T: HashNode> HashTable<T> {
         self.count.load(Ordering::Relaxed) * SAMPLE
     }
 
+    /// Of how many buckets are in use; no more than there can be, whatever another member has written there.
+    fn log(&self) -> u32 {
+        self.log.load(Ordering::Acquire).min(MOST_LOG)
+    }
+
     /// How many buckets are in use.
     pub fn buckets(&self) -> u64 {
-        1 << self.log.load(Ordering::Relaxed).min(32)
+        1 << self.log()
     }
 
     fn entry_offset(&self, region: &Region, bucket: u32) -> Offset<HashLink> {
@@ -297,12 +304,13 @@ impl<T: HashNode> HashTable<T> {
         if region.try_get(start).is_none() {
             super::is_nonsense(start);
         }
-        Offset::from_raw(start.raw() + u64::from(index) * size_of::<HashLink>() as u64)
+        let within = u64::from(index) * size_of::<HashLink>() as u64;
+        Offset::from_raw(start.raw().wrapping_add(within))
     }
 
     fn bucket_of(&self, hash: u64) -> u32 {
         // The cast keeps the low 32 bits, which are all that buckets are told apart by.
-        hash as u32 & ((1u64 << self.log.load(Ordering::Acquire)) - 1) as u32
+        hash as u32 & ((1u64 << self.log()) - 1) as u32
     }
 
     /// For readers: the nearest entry point that is in the list at or before the hash's bucket.
@@ -405,7 +413,7 @@ impl<T: HashNode> HashTable<T> {
         let Some(_growing) = self.growing.try_lock(slot.holder()) else {
             return;
         };
-        let log = self.log.load(Ordering::Relaxed);
+        let log = self.log().max(FIRST_LOG);
         let index = (log - FIRST_LOG) as usize + 1;
         let count = self.count.load(Ordering::Relaxed);
         if count * SAMPLE <= LOAD << log || index >= SEGMENTS {

@@ -29,8 +29,8 @@ pub struct Replayed {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those that are dropped: their file is gone, or refuses them for ever, as it would have when they were queued (EFBIG, EINVAL, EBADF, EISDIR,
-    /// EPERM).
+    /// Those that are dropped: their file is gone, or refuses them for ever, as it would have when they were queued (EFBIG, if not for
+    /// RLIMIT_FSIZE of this process; EINVAL, EBADF, EISDIR, EPERM).
     pub dropped: u64,
 }
 
@@ -118,11 +118,16 @@ pub fn find(file: &dyn Target, head: &Head, last_epoch: u64, ring: &mut Ring) ->
     Ok(())
 }
 
+/// Where a part is written (of much, or up to a limit), the rest is written after it, or it is said why not.
 pub fn write_whole(file: &dyn Target, bytes: &[u8], position: u64) -> Result<(), Errno> {
-    match file.write(bytes, position)? {
-        length if length == bytes.len() => Ok(()),
-        _ => Err(Errno::NOSPC),
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..], position + written as u64)? {
+            0 => return Err(Errno::NOSPC),
+            length => written += length,
+        }
     }
+    Ok(())
 }
 
 /// Makes durable what was written, where the write has not.

@@ -13,6 +13,7 @@ use super::{Spool, Spooled};
 use crate::primitive::lock;
 use crate::target::{FileIdentity, Target};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ impl Spool {
     /// error of `open`, or of a file, ends it, and what follows is still there to be replayed.
     ///
     /// # Errors
-    /// That of `open`, or of a file. ENOSPC: a file took a part. EBADMSG: the spool's file has changed since it was opened.
+    /// That of `open`, or of a file. EFBIG: it is more than this process may write (RLIMIT_FSIZE). ENOSPC: a file took a part. EBADMSG: the spool's file has changed since it was opened.
     pub fn replay(
         &self,
         mut open: impl FnMut(&Left) -> Result<Option<Arc<dyn Target>>, Errno>,
@@ -87,6 +88,8 @@ impl Spool {
                 _ => write_whole(&**target, data, record.position),
             };
             match done {
+                // The file may take it from a process that may write more.
+                Err(Errno::FBIG) if is_over_limit(&**target, &left) => return Err(Errno::FBIG),
                 Err(Errno::FBIG | Errno::INVAL | Errno::BADF | Errno::ISDIR | Errno::PERM) => {
                     self.forget(Spooled(at))?;
                     replayed.dropped += 1;
@@ -130,9 +133,22 @@ impl Spool {
             }
         }
         self.begins(record, size)?;
-        match target.append(data)? {
-            (length, _) if length == data.len() => Ok(()),
-            _ => Err(Errno::NOSPC),
+        let mut appended = 0;
+        while appended < data.len() {
+            match target.append(&data[appended..])? {
+                (0, _) => return Err(Errno::NOSPC),
+                (length, _) => appended += length,
+            }
         }
+        Ok(())
     }
+}
+
+/// Whether a write ends behind what this process may write.
+fn is_over_limit(target: &dyn Target, left: &Left) -> bool {
+    let Some(limit) = getrlimit(Resource::Fsize).current else {
+        return false;
+    };
+    let position = left.position.or_else(|| target.size().ok()).unwrap_or(0);
+    position.saturating_add(left.length as u64) > limit
 }

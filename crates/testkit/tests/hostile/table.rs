@@ -6,7 +6,7 @@
 //!   of nobody but the attacker's user was anything refused; and the pool, when nobody serves it any more, is a whole file system.
 
 use super::attacker::Attacker;
-use super::process::{ATTACK_BOUND, BOUND, Log, Role, has_users};
+use super::process::{ATTACK_BOUND, BOUND, LOOK_BOUND, Log, Role, has_users};
 use super::raw::check::check_metadata;
 use super::world::{ATTACKER_USER, KEEPER_USER, ROOT_USER, THIRD_USER, VICTIM_USER};
 use arck_controller::read_log;
@@ -219,7 +219,7 @@ impl Scene {
     /// A fresh session finds everything well, and works.
     pub fn third_works(&mut self) {
         let mut third = Role::start("third", THIRD_USER, &[&self.pool_text()]);
-        let line = third.line(BOUND);
+        let line = third.line(LOOK_BOUND);
         assert!(line.starts_with("well"), "the third session: {line}");
         third.end();
     }

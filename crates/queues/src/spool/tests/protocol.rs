@@ -337,6 +337,120 @@ fn nothing_is_marked_behind_what_could_not_be() {
     assert_eq!(contents(&machine)[0], b"later");
 }
 
+/// A spool that has failed refuses, and what stands in it stays: also where the next record would lie on the first, in a ring that is full
+/// to its last byte. It fails by a file's sync, or by its own when it says where it begins.
+#[test]
+fn what_stands_in_a_full_ring_stays() {
+    const RECORDS: u64 = Spool::SIZE_MIN / 256;
+    let of = |number: u64| Operation {
+        file: 0,
+        position: Some(number * 122),
+        bytes: vec![number as u8; 122],
+    };
+    for is_own in [false, true] {
+        let machine = Machine::new(1, Memory::Cached);
+        let spool = Spool::make(target(&machine, SPOOL), Spool::SIZE_MIN).unwrap();
+        let kept: Vec<_> = (0..RECORDS)
+            .map(|at| of(at).keep(&spool).unwrap())
+            .collect();
+        assert_eq!(of(0).keep(&spool), Err(Errno::AGAIN));
+        let file = target(&machine, 1);
+        let fails = |file| machine.lock().unwrap().fails_once = Some((file, Failure::Fails));
+        if is_own {
+            of(0).run(&spool, kept[0], &*file).unwrap();
+            fails(SPOOL);
+        } else {
+            file.write(&of(0).bytes, 0).unwrap();
+            fails(1);
+            assert_eq!(spool.done(kept[0], &*file), Err(Errno::IO));
+        }
+        for _ in 0..2 {
+            assert_eq!(of(0).keep(&spool), Err(Errno::IO));
+        }
+        drop(spool);
+        let left = RECORDS - u64::from(is_own);
+        assert_eq!(replay(&machine).unwrap().requests, left, "{is_own}");
+        let expected: Vec<u8> = (0..RECORDS).flat_map(|at| of(at).bytes).collect();
+        assert_eq!(contents(&machine)[0], expected, "{is_own}");
+    }
+}
+
+/// What is passed over at the ring's end is passed over when it is read, whatever is written after it, and where.
+#[test]
+fn what_comes_behind_the_rings_end_is_found() {
+    let machine = Machine::new(1, Memory::Durable);
+    let spool = Spool::make(target(&machine, SPOOL), Spool::SIZE_MIN).unwrap();
+    let of = |position: u64, length: usize| Operation {
+        file: 0,
+        position: Some(position),
+        bytes: vec![1; length],
+    };
+    // Up to a line before the end.
+    let first = of(0, 200).keep(&spool).unwrap();
+    for _ in 0..(Spool::SIZE_MIN - 128 - 384) / 256 {
+        of(0, 100).keep(&spool).unwrap();
+    }
+    of(0, 200)
+        .run(&spool, first, &*target(&machine, 1))
+        .unwrap();
+    let before = spool.left().unwrap().len();
+    of(i64::MAX as u64 - 5, 5).keep(&spool).unwrap();
+    of(7, 1).keep(&spool).unwrap_err();
+    drop(spool);
+    let spool = Spool::open(target(&machine, SPOOL)).unwrap();
+    let left = spool.left().unwrap();
+    assert_eq!(left.len(), before + 1);
+    assert_eq!(left.last().unwrap().position, Some(i64::MAX as u64 - 5));
+}
+
+/// A file that takes a few bytes at once gets them all.
+#[test]
+fn what_is_written_in_parts_is_whole() {
+    let machine = Machine::new(1, Memory::Durable);
+    let spool = Spool::make(target(&machine, SPOOL), Spool::SIZE_MIN).unwrap();
+    for (position, bytes) in [(Some(2), &b"in the middle"[..]), (None, b", at the end")] {
+        let bytes = bytes.to_vec();
+        let kept = Operation {
+            file: 0,
+            position,
+            bytes,
+        };
+        kept.keep(&spool).unwrap();
+    }
+    drop(spool);
+    let spool = Spool::open(target(&machine, SPOOL)).unwrap();
+    let replayed = spool.replay(|_| Ok(Some(Arc::new(Few(OnMachine(Arc::clone(&machine), 1))))));
+    assert_eq!(replayed.unwrap().requests, 2);
+    assert_eq!(contents(&machine)[0], b"\0\0in the middle, at the end");
+}
+
+/// Takes three bytes at once.
+struct Few(OnMachine);
+
+impl Target for Few {
+    fn identity(&self) -> FileIdentity {
+        self.0.identity()
+    }
+    fn size(&self) -> Result<u64, Errno> {
+        self.0.size()
+    }
+    fn read(&self, buffer: &mut [u8], position: u64) -> Result<usize, Errno> {
+        self.0.read(buffer, position)
+    }
+    fn write(&self, bytes: &[u8], position: u64) -> Result<usize, Errno> {
+        self.0.write(&bytes[..bytes.len().min(3)], position)
+    }
+    fn append(&self, bytes: &[u8]) -> Result<(usize, u64), Errno> {
+        self.0.append(&bytes[..bytes.len().min(3)])
+    }
+    fn sync(&self, data_only: bool) -> Result<(), Errno> {
+        self.0.sync(data_only)
+    }
+    fn is_durable(&self) -> bool {
+        self.0.is_durable()
+    }
+}
+
 /// Whatever stands in the file, opening it and doing what it says ends, and writes nothing outside of the ring.
 #[test]
 fn a_spool_that_somebody_has_written_is_read() {

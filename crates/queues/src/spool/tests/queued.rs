@@ -246,6 +246,33 @@ fn what_is_refused_for_ever_holds_up_nothing() {
     assert_eq!(contents(&machine)[1], b"kept");
 }
 
+/// What is more than this process may write stays for one that may write more.
+#[test]
+fn what_is_over_a_limit_is_not_dropped() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    const LIMIT: u64 = 1 << 40;
+    let machine = Machine::new(1, Memory::Durable);
+    let spool = Spool::make(target(&machine, SPOOL), Spool::SIZE_MIN).unwrap();
+    let kept = Operation {
+        file: 0,
+        position: Some(LIMIT - 3),
+        bytes: b"kept".to_vec(),
+    };
+    kept.keep(&spool).unwrap();
+    drop(spool);
+    let spool = Spool::open(target(&machine, SPOOL)).unwrap();
+    let replay = || spool.replay(|_| Ok(Some(Arc::new(Refusing(Errno::FBIG)))));
+    let before = getrlimit(Resource::Fsize);
+    let mut low = before.clone();
+    low.current = Some(LIMIT);
+    setrlimit(Resource::Fsize, low).unwrap();
+    let under_limit = replay();
+    setrlimit(Resource::Fsize, before).unwrap();
+    assert_eq!(under_limit, Err(Errno::FBIG));
+    assert_eq!(spool.left().unwrap().len(), 1);
+    assert_eq!(replay().unwrap().dropped, 1);
+}
+
 struct Refusing(Errno);
 
 impl Target for Refusing {
