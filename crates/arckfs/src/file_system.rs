@@ -169,7 +169,8 @@ impl FileSystem {
         let pool = options.pool.display();
         let seconds = patience.as_secs_f64();
         let line = format!(
-            "arck: nobody serves the pool {pool}; waiting for it, at most {seconds} s (arck serve {pool})\n"
+            "arck: nobody serves the pool {pool}; waiting for it, at most {seconds} s ({})\n",
+            arck_libfs_kit::connection::serving(&options.pool)
         );
         // SAFETY: a number, for two calls that touch no memory by it.
         let standard_error = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };

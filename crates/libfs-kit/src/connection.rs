@@ -49,6 +49,19 @@ pub fn note_wait(text: Option<&str>) {
     NOTED.store(noted.saturating_add(1), Ordering::Relaxed);
 }
 
+/// Whether the pool's last controller let all users in (`arck serve --shared`) and has not ended in order: its socket is there yet. Nobody is
+/// believed by it: the socket of one who serves is asked, not looked at.
+pub fn was_for_all(pool: &Path) -> bool {
+    let socket = rustix::fs::lstat(pool.join(layout::SOCKET));
+    socket.is_ok_and(|socket| socket.st_mode & 0o002 != 0)
+}
+
+/// The command by which a pool is served again, as it was.
+pub fn serving(pool: &Path) -> String {
+    let shared = if was_for_all(pool) { " --shared" } else { "" };
+    format!("arck serve{shared} {}", pool.display())
+}
+
 /// What `ARCK_WAIT` says.
 pub fn patience() -> Duration {
     match NOTED.load(Ordering::Relaxed) {
@@ -478,8 +491,8 @@ impl Connection {
         if self.patience >= PAUSE {
             let seconds = self.patience.as_secs_f64();
             self.say(&format!(
-                "{what}; waiting for it, at most {seconds} s (arck serve {})",
-                self.pool.display()
+                "{what}; waiting for it, at most {seconds} s ({})",
+                serving(&self.pool)
             ));
         }
     }

@@ -189,6 +189,13 @@ impl User {
             Err(Errno::ACCESS) if !owner::is_owner(pool) => return User::visit(pool),
             opened => opened.map_err(failed)?,
         };
+        // One that served all users and was killed is started again by who had started it, for all again: a private one would keep it from
+        // that, and all other users out.
+        let mut gone = Gone::default();
+        while connect_to(&directory).map_err(failed)?.is_none()
+            && arck_libfs_kit::connection::was_for_all(pool)
+            && gone.wait(pool)
+        {}
         take_start_lock(pool, &directory)?;
         let mode = Mode::RUSR | Mode::WUSR;
         // Whatever lies there: of a FIFO nobody waits for the other end.

@@ -63,7 +63,8 @@ pub fn ask_for_ever(pool: &Path) -> Result<Told, String> {
     let socket = connect_socket(pool).map_err(|errno| {
         crate::run::why_none(pool).unwrap_or_else(|| match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED => {
-                format!("nobody serves the pool {shown}; arck serve {shown} does")
+                let serving = arck_libfs_kit::connection::serving(pool);
+                format!("nobody serves the pool {shown}; {serving} does")
             }
             other => format!("cannot ask the controller of {shown}: {other}"),
         })

@@ -402,26 +402,29 @@ fn a_limit_on_threads_is_told_in_a_line() {
 }
 
 /// `arck run` of another user gave up at once when the controller of a shared pool had just been killed,
-/// although what runs already waits for the next one.
+/// although what runs already waits for the next one. That of the pool's owner, and of root, served it themselves,
+/// privately: the one for all could not come back, and everybody else's programs failed.
 #[test]
 fn whoever_visits_waits_for_a_controller_that_was_killed() {
     let mut users = Users::new();
     users.serve(&["--shared"]);
     users.says(ANN, "echo hello >hello");
-    let mut serving = users.serving.take().unwrap();
-    serving.signal(libc::SIGKILL);
-    serving.process.wait().unwrap();
-    let mut run = users.of(BOB, &["run", "--", "cat", "/arck/hello"]);
-    run.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let visitor = run.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    users.serve(&["--shared"]);
-    let output = visitor.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(output.stdout, b"hello\n", "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("waiting for another one"), "{said}");
+    for user in [BOB, SERVER, (0, &[0])] {
+        let mut serving = users.serving.take().unwrap();
+        serving.signal(libc::SIGKILL);
+        serving.process.wait().unwrap();
+        let mut run = users.of(user, &["run", "--", "cat", "/arck/hello"]);
+        run.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let visitor = run.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        users.serve(&["--shared"]);
+        let output = visitor.wait_with_output().unwrap();
+        assert!(output.status.success(), "{user:?}: {output:?}");
+        assert_eq!(output.stdout, b"hello\n", "{user:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said.lines().count(), 1, "{user:?}: {said}");
+        assert!(said.contains("waiting for another one"), "{user:?}: {said}");
+    }
 
     // For no longer than he wants.
     let mut serving = users.serving.take().unwrap();
@@ -433,6 +436,10 @@ fn whoever_visits_waits_for_a_controller_that_was_killed() {
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(400), "{waited:?}");
     assert!(waited < Duration::from_secs(20), "{waited:?}");
+    // Its owner serves it himself then.
+    let mut run = users.of(SERVER, &["run", "--", "cat", "/arck/hello"]);
+    let output = run.env("ARCK_WAIT", "0.4").output().unwrap();
+    assert_eq!(output.stdout, b"hello\n", "{output:?}");
 }
 
 /// Prints of each file that it is named its length, and the first and the last byte, by a map of it.

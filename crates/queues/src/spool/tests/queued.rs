@@ -263,7 +263,7 @@ fn what_is_over_a_limit_is_not_dropped() {
     let spool = Spool::open(target(&machine, SPOOL)).unwrap();
     let replay = || spool.replay(|_| Ok(Some(Arc::new(Refusing(Errno::FBIG)))));
     let before = getrlimit(Resource::Fsize);
-    let mut low = before.clone();
+    let mut low = before;
     low.current = Some(LIMIT);
     setrlimit(Resource::Fsize, low).unwrap();
     let under_limit = replay();
