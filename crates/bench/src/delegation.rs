@@ -137,7 +137,9 @@ pub fn main(arguments: &DelegationArguments) -> Outcome<()> {
         return Err("--processes: there has to be one".to_owned());
     }
     let most = counts.iter().copied().max().ok_or("no threads")?;
-    let size = (most as u64 * FILE * 2).max(256 << 20);
+    // What is cut off is not free at once, and a pool without room is another thing to measure.
+    let room = if arguments.fresh { 16 } else { 2 };
+    let size = (most as u64 * FILE * room).max(256 << 20);
     let mut bench = Bench::start(size, PersistOption::Always, arck.as_deref())?;
     if !arguments.processes.is_empty() {
         let asked = processes::Asked {

@@ -5,7 +5,7 @@
 //! * A record is done in the file that it was queued for, wherever that has been moved to, and in no other.
 //! * A forked child does not use its parent's spool.
 
-use crate::targets::{OpenFile, device_of};
+use crate::targets::OpenFile;
 use crate::trouble::Trouble;
 use arck_libfs_kit::Session;
 use arck_queues::{Left, Locked, Replayed, Spool as Ring, Target};
@@ -28,36 +28,19 @@ impl OpenSpool {
         (size, mode): (u64, u32),
     ) -> Result<(OpenSpool, Replayed), Trouble> {
         if !Ring::is_size(size) {
-            return Err(Trouble::said(Errno::INVAL, "a spool has 64 KiB to 4 GiB"));
+            return Err(why_not(Errno::INVAL));
         }
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
         // What others could write would be done in the caller's name.
         let handle = files.open(at, path, flags, mode & !0o022)?;
         let file = owned(files, handle)?;
-        let file = Locked::new(file, files.lock_file(handle)?).map_err(|errno| match errno {
-            Errno::BUSY => Trouble::said(
-                errno,
-                "another process has this spool open, or this one has: close it, and its queues",
-            ),
-            errno => errno.into(),
-        })?;
-        let file = Arc::new(file);
+        let file = Locked::new(file, files.lock_file(handle)?).map_err(why_not)?;
         let attributes = files.stat_handle(handle)?;
-        if attributes.uid != rustix::process::geteuid().as_raw() || attributes.mode & 0o022 != 0 {
-            return Err(Trouble::said(
-                Errno::PERM,
-                "others can write this file, or could: what it says would be done in your name; remove it",
-            ));
-        }
-        let ring = Ring::open_or_make(Arc::clone(&file) as Arc<dyn Target>, size);
-        if ring.is_err() && attributes.size == 0 {
-            // What was made of it takes no room. It is locked yet: nobody else has made one of it.
+        let own = (attributes.uid, attributes.mode);
+        let ring = Ring::open_own(Arc::new(file), own, size, || {
             let _ = files.truncate_handle(handle, 0);
-        }
-        let ring = ring.map_err(|errno| match errno {
-            Errno::BADMSG => Trouble::said(errno, "this is no spool, or a damaged one"),
-            errno => errno.into(),
-        })?;
+        });
+        let ring = ring.map_err(why_not)?;
         let mut failed = None;
         let replayed = ring.replay(|left| {
             open_left(files, left).map_err(|trouble| {
@@ -80,6 +63,14 @@ impl OpenSpool {
     }
 }
 
+/// Why a spool was not opened.
+fn why_not(errno: Errno) -> Trouble {
+    match Ring::why_not(errno) {
+        Some(line) => Trouble::said(errno, line),
+        None => errno.into(),
+    }
+}
+
 /// A file of a handle that nobody else closes.
 fn owned(files: &'static FileSystem, handle: Handle) -> Result<OpenFile, Errno> {
     let file = OpenFile::of(files, handle, None);
@@ -90,11 +81,8 @@ fn owned(files: &'static FileSystem, handle: Handle) -> Result<OpenFile, Errno> 
 
 /// The file that something was queued for; nothing if it is gone.
 fn open_left(files: &'static FileSystem, left: &Left) -> Result<Option<Arc<dyn Target>>, Trouble> {
-    if left.file.device != device_of(files.pool_identity()) {
-        let line = "this spool was filled in another pool";
-        return Err(Trouble::said(Errno::XDEV, line));
-    }
-    let identity = (left.file.inode as u32, (left.file.inode >> 32) as u32);
+    let identity = left.file.of_pool(files.pool_identity());
+    let identity = identity.ok_or_else(|| why_not(Errno::XDEV))?;
     let found = files.open_identity(&left.name, identity);
     let found = found.map_err(|failure| {
         let why = Trouble::from(failure);

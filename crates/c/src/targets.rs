@@ -22,11 +22,6 @@ pub struct OpenFile {
     workers: Option<Arc<Workers>>,
 }
 
-/// How a pool's identity is one of files.
-pub fn device_of(pool: [u64; 2]) -> u128 {
-    u128::from(pool[1]) << 64 | u128::from(pool[0])
-}
-
 impl OpenFile {
     /// With a hold of its own. EBADF.
     pub fn of(
@@ -35,17 +30,13 @@ impl OpenFile {
         workers: Option<&Arc<Workers>>,
     ) -> Result<OpenFile, Errno> {
         let flags = files.flags(handle)?;
-        let (number, generation) = files.identity(handle)?;
-        let pool = files.pool_identity();
+        let identity = FileIdentity::in_pool(files.pool_identity(), files.identity(handle)?);
         files.retain(handle)?;
         let mode = flags & libc::O_ACCMODE;
         Ok(OpenFile {
             files,
             handle,
-            identity: FileIdentity {
-                device: device_of(pool),
-                inode: u64::from(generation) << 32 | u64::from(number),
-            },
+            identity,
             access: Access {
                 read: mode != libc::O_WRONLY,
                 write: mode != libc::O_RDONLY,

@@ -21,6 +21,7 @@ use arck_protocol::socket::{self, Answer, Call, Caller, Welcome, receive_answer_
 use arck_protocol::{PROTOCOL_VERSION, ring};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::FileType;
 use rustix::io::{DupFlags, Errno};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::mem::ManuallyDrop;
@@ -53,7 +54,9 @@ pub fn note_wait(text: Option<&str>) {
 /// believed by it: the socket of one who serves is asked, not looked at.
 pub fn was_for_all(pool: &Path) -> bool {
     let socket = rustix::fs::lstat(pool.join(layout::SOCKET));
-    socket.is_ok_and(|socket| socket.st_mode & 0o002 != 0)
+    socket.is_ok_and(|socket| {
+        FileType::from_raw_mode(socket.st_mode) == FileType::Socket && socket.st_mode & 0o002 != 0
+    })
 }
 
 /// The command by which a pool is served again, as it was.

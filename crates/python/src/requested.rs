@@ -24,11 +24,6 @@ pub struct Requested {
     is_durable: bool,
 }
 
-/// How a pool's identity is one of files.
-pub fn device_of(pool: [u64; 2]) -> u128 {
-    u128::from(pool[1]) << 64 | u128::from(pool[0])
-}
-
 impl Requested {
     /// With a hold of its own.
     pub fn of(py: Python<'_>, file: &OpenFile) -> PyResult<Requested> {
@@ -48,16 +43,13 @@ impl Requested {
         let looked = file_system
             .flags(handle)
             .and_then(|flags| Ok((flags, file_system.identity(handle)?)));
-        let (flags, (number, generation)) = looked.inspect_err(|_| file_system.close(handle))?;
+        let (flags, identity) = looked.inspect_err(|_| file_system.close(handle))?;
         let mode = flags & libc::O_ACCMODE;
         Ok(Requested {
             session: Arc::clone(session),
             of: file_system.session(),
             handle,
-            identity: FileIdentity {
-                device: device_of(file_system.pool_identity()),
-                inode: u64::from(generation) << 32 | u64::from(number),
-            },
+            identity: FileIdentity::in_pool(file_system.pool_identity(), identity),
             access: Access {
                 read: mode != libc::O_WRONLY,
                 write: mode != libc::O_RDONLY,

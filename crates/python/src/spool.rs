@@ -8,7 +8,7 @@
 use crate::arguments::PathArgument;
 use crate::errors::{Refusal, text_of};
 use crate::file_system::FileSystem;
-use crate::requested::{Requested, device_of};
+use crate::requested::Requested;
 use crate::session::Session;
 use arck_queues::{Left, Locked, Replayed, Spool as Ring, Target};
 use arckfs::{At, Errno, FileSystem as Arck, masked};
@@ -44,44 +44,32 @@ impl Spool {
     }
 }
 
-/// Why a spool was not opened, in words.
-fn told(errno: Errno, text: &str) -> Refusal {
-    Refusal::Told(errno, text.to_owned())
+/// Why a spool was not opened.
+fn why_not(errno: Errno) -> Refusal {
+    match Ring::why_not(errno) {
+        Some(text) => Refusal::Told(errno, text.to_owned()),
+        None => Refusal::Errno(errno),
+    }
 }
 
 /// Opens it, or makes it, and does what was left there.
 fn opened(session: &Arc<Session>, path: &[u8], size: u64) -> Result<(Ring, Replayed), Refusal> {
     if !Ring::is_size(size) {
-        return Err(told(Errno::INVAL, "a spool has 64 KiB to 4 GiB"));
+        return Err(why_not(Errno::INVAL));
     }
-    let (file, handle, lock, attributes) = session.run_detached(|arck| {
+    let (file, handle, lock) = session.run_detached(|arck| {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
         let handle = arck.open(At::Root, path, flags, masked(0o600))?;
         let file = Requested::held(session, arck, handle)?;
-        let (lock, attributes) = (arck.lock_file(handle)?, arck.stat_handle(handle)?);
-        Ok::<_, Refusal>((file, handle, lock, attributes))
+        Ok::<_, Refusal>((file, handle, arck.lock_file(handle)?))
     })?;
-    let file = Locked::new(file, lock).map_err(|errno| match errno {
-        Errno::BUSY => told(errno, "another process has this spool open, or this one"),
-        errno => Refusal::Errno(errno),
-    })?;
-    let file = Arc::new(file);
-    if attributes.uid != rustix::process::geteuid().as_raw() || attributes.mode & 0o022 != 0 {
-        return Err(told(
-            Errno::PERM,
-            "others can write this file, or could: what it says would be done in your name; remove it",
-        ));
-    }
-    let was_empty = file.size()? == 0;
-    let ring = Ring::open_or_make(Arc::clone(&file) as Arc<dyn Target>, size);
-    if ring.is_err() && was_empty {
-        // What was made of it takes no room. It is locked yet: nobody else has made one of it.
+    let file = Arc::new(Locked::new(file, lock).map_err(why_not)?);
+    let attributes = session.run_detached(|arck| arck.stat_handle(handle))?;
+    let own = (attributes.uid, attributes.mode);
+    let ring = Ring::open_own(file, own, size, || {
         let _ = session.run_detached(|arck| arck.truncate_handle(handle, 0));
-    }
-    let ring = ring.map_err(|errno| match errno {
-        Errno::BADMSG => told(errno, "this is no spool, or a damaged one"),
-        errno => Refusal::Errno(errno),
-    })?;
+    });
+    let ring = ring.map_err(why_not)?;
     let mut failed = None;
     let replayed = ring.replay(|left| {
         let found = session.run_detached(|arck| open_left(session, arck, left));
@@ -101,11 +89,8 @@ fn open_left(
     arck: &Arck,
     left: &Left,
 ) -> Result<Option<Arc<dyn Target>>, Refusal> {
-    if left.file.device != device_of(arck.pool_identity()) {
-        let text = "this spool was filled in another pool";
-        return Err(told(Errno::XDEV, text));
-    }
-    let identity = (left.file.inode as u32, (left.file.inode >> 32) as u32);
+    let identity = left.file.of_pool(arck.pool_identity());
+    let identity = identity.ok_or_else(|| why_not(Errno::XDEV))?;
     let found = arck
         .open_identity(&left.name, identity)
         .map_err(|failure| {

@@ -11,7 +11,8 @@
 //! | `ring` | which part of it is in use |
 //! | `reading` | what a crash has left |
 //! | `replay` | doing it |
-//! | `locked` | whose it is |
+//! | `locked` | that one process has it |
+//! | `own` | whose it is |
 //!
 //! # Invariants
 //! * Records are in the order of the timestamps of their requests: both are given under the spool's lock.
@@ -27,6 +28,7 @@
 
 mod layout;
 mod locked;
+mod own;
 mod reading;
 mod replay;
 mod ring;

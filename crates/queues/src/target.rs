@@ -17,6 +17,23 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
+impl FileIdentity {
+    /// Of a file of a pool of Arck, by the pool's identity and the file's number and generation. Files of one pool have one identity each, in
+    /// whatever session they were opened.
+    pub fn in_pool(pool: [u64; 2], (number, generation): (u32, u32)) -> FileIdentity {
+        FileIdentity {
+            device: u128::from(pool[1]) << 64 | u128::from(pool[0]),
+            inode: u64::from(generation) << 32 | u64::from(number),
+        }
+    }
+
+    /// Number and generation, if it is a file of this pool.
+    pub fn of_pool(&self, pool: [u64; 2]) -> Option<(u32, u32)> {
+        let found = (self.inode as u32, (self.inode >> 32) as u32);
+        (*self == FileIdentity::in_pool(pool, found)).then_some(found)
+    }
+}
+
 /// What a file was opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {

@@ -32,30 +32,21 @@ pub struct OpenFile {
     is_durable: bool,
 }
 
-/// How a pool's identity is one of files.
-pub fn device_of(pool: [u64; 2]) -> u128 {
-    u128::from(pool[1]) << 64 | u128::from(pool[0])
-}
-
 impl OpenFile {
     pub fn new(file: File) -> io::Result<OpenFile> {
         let told = file.ask(|file_system, handle| {
             let pool = file_system.pool_identity();
             Ok((
-                pool,
-                file_system.identity(handle)?,
+                FileIdentity::in_pool(pool, file_system.identity(handle)?),
                 file_system.flags(handle)?,
                 file_system.session().durability() != Durability::Paged,
             ))
         });
-        let (pool, (number, generation), flags, is_durable) = told.map_err(of_errno)?;
+        let (identity, flags, is_durable) = told.map_err(of_errno)?;
         let mode = flags & libc::O_ACCMODE;
         Ok(OpenFile {
             file,
-            identity: FileIdentity {
-                device: device_of(pool),
-                inode: u64::from(generation) << 32 | u64::from(number),
-            },
+            identity,
             access: Access {
                 read: mode != libc::O_WRONLY,
                 write: mode != libc::O_RDONLY,

@@ -40,35 +40,25 @@ impl Files {
     /// A program that is killed while a forked child of it lives on has its spools locked until that child has ended, or runs another program.
     pub fn spool(&self, path: impl AsRef<Path>, size: u64) -> io::Result<(Spool, Replayed)> {
         let path = path.as_ref();
-        let told_of = |errno, text: &str| told(errno, format!("{}: {text}", path.display()));
+        let why_not = |errno| match arck_queues::Spool::why_not(errno) {
+            Some(text) => told(errno, format!("{}: {text}", path.display())),
+            None => of_errno(errno),
+        };
         if !arck_queues::Spool::is_size(size) {
-            return Err(told_of(Errno::INVAL, "a spool has 64 KiB to 4 GiB"));
+            return Err(why_not(Errno::INVAL));
         }
         let mut options = self.options();
         options.read(true).write(true).create(true).mode(0o600);
         let file = options.open(path)?;
         let lock = file.run(|file_system, handle| file_system.lock_file(handle))?;
         let target = OpenFile::new(file.try_clone()?)?;
-        let target = Locked::new(target, lock).map_err(|errno| match errno {
-            Errno::BUSY => told_of(errno, "another process has this spool open"),
-            other => of_errno(other),
-        })?;
-        let target = Arc::new(target);
+        let target = Arc::new(Locked::new(target, lock).map_err(why_not)?);
         let metadata = file.metadata()?;
-        let others = metadata.permissions().mode() & 0o022;
-        if metadata.uid() != rustix::process::geteuid().as_raw() || others != 0 {
-            let text = "others can write this file, or could: what it says would be done in your name; remove it";
-            return Err(told_of(Errno::PERM, text));
-        }
-        let spool = arck_queues::Spool::open_or_make(Arc::clone(&target) as Arc<dyn Target>, size);
-        if spool.is_err() && metadata.len() == 0 {
-            // What was made of it takes no room. It is locked yet: nobody else has made one of it.
+        let own = (metadata.uid(), metadata.permissions().mode());
+        let spool = arck_queues::Spool::open_own(target, own, size, || {
             let _ = file.set_len(0);
-        }
-        let spool = spool.map_err(|errno| match errno {
-            Errno::BADMSG => told_of(errno, "this is no spool, or a damaged one"),
-            other => of_errno(other),
-        })?;
+        });
+        let spool = spool.map_err(why_not)?;
         let mut failed = None;
         let replayed = spool.replay(|left| {
             let opened = self.open_left(left);
@@ -89,11 +79,10 @@ impl Files {
     fn open_left(&self, left: &Left) -> io::Result<Option<Arc<dyn Target>>> {
         let named = PathBuf::from(OsStr::from_bytes(&left.name));
         let pool = self.session.here()?.pool_identity();
-        if left.file.device != crate::queue::device_of(pool) {
-            let text = "this spool was filled in another pool";
-            return Err(told(Errno::XDEV, text));
-        }
-        let identity = (left.file.inode as u32, (left.file.inode >> 32) as u32);
+        let Some(identity) = left.file.of_pool(pool) else {
+            let why = arck_queues::Spool::why_not(Errno::XDEV).unwrap_or_default();
+            return Err(told(Errno::XDEV, why));
+        };
         let found = self.session.run(|file_system| {
             let found = file_system.open_identity(&left.name, identity)?;
             Ok(found.map(|handle| File::opened(&self.session, file_system.session(), handle)))

@@ -107,6 +107,10 @@ pub unsafe fn trapped(number: usize, after: usize) {
     }
 }
 
+/// Rewrites a site, if it may be.
+///
+/// # Safety
+/// `after` is the address behind a `syscall` instruction that has trapped, and [`LOCK`] is held.
 unsafe fn rewrite(number: usize, after: usize) {
     let Some(start) = after.checked_sub(BETWEEN + 8) else {
         return;
@@ -114,7 +118,9 @@ unsafe fn rewrite(number: usize, after: usize) {
     if thread::is_one_unseen() || !can_keep_registers() || !maps::is_a_files_text(start..after) {
         return;
     }
-    // SAFETY: text, which was looked at just now.
+    // SAFETY: what is read, from `start` on, is a file's text that can be read, as the kernel has just said. The stub is new, in memory of ours
+    // (`LOCK` is held). The jump is written to text that lies in one aligned word of that, and comes in place of the `mov` alone: whoever runs there
+    // is before it or behind it.
     unsafe {
         // Not as in libc, what looks like the number may be part of another instruction.
         let before = find_before(after, None);

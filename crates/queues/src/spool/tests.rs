@@ -178,6 +178,11 @@ fn target(machine: &Arc<Mutex<Machine>>, file: usize) -> Arc<dyn Target> {
     Arc::new(OnMachine(Arc::clone(machine), file))
 }
 
+/// An empty file of a machine that does not fail.
+pub fn on_machine() -> Arc<dyn Target> {
+    target(&Machine::new(1, Memory::Durable), SPOOL)
+}
+
 /// Starts the machine again, which fails after so many stores.
 fn restart(machine: &Arc<Mutex<Machine>>, steps: u64) {
     let mut machine = machine.lock().unwrap();

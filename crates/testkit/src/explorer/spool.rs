@@ -35,14 +35,11 @@ impl OnSession {
         let handle = session
             .open(At::Root, path.as_bytes(), libc::O_RDWR, 0)
             .unwrap_or_else(|failure| panic!("{path}: {failure:?}"));
-        let (number, generation) = session.identity(handle).expect("an identity");
+        let identity = session.identity(handle).expect("an identity");
         OnSession {
             session,
             handle,
-            identity: FileIdentity {
-                device: 1,
-                inode: u64::from(generation) << 32 | u64::from(number),
-            },
+            identity: FileIdentity::in_pool([1, 0], identity),
         }
     }
 
