@@ -5,7 +5,7 @@
 //! else's does not.
 
 use crate::Session;
-use std::sync::OnceLock;
+use once_cell::race::OnceBox;
 
 /// A session, what is kept of it, and the same of a forked child.
 pub struct PerProcess<T> {
@@ -13,13 +13,14 @@ pub struct PerProcess<T> {
     pub kept: T,
     /// The session is somebody else's to end.
     is_guest: bool,
-    of_child: OnceLock<Box<PerProcess<T>>>,
+    /// Nobody waits for who puts something here: a child that is forked meanwhile has no such thread.
+    of_child: OnceBox<PerProcess<T>>,
 }
 
 impl<T> PerProcess<T> {
     /// Of a session that was opened for it.
     pub fn new(session: &'static Session, kept: T) -> PerProcess<T> {
-        let (is_guest, of_child) = (false, OnceLock::new());
+        let (is_guest, of_child) = (false, OnceBox::new());
         PerProcess {
             session,
             kept,

@@ -84,15 +84,16 @@ fn jobs() -> Vec<(Run, Bounds)> {
             .map(|run| (run, bounds(64, true, 20)))
             .collect();
     }
-    let (deep, shallow, triples) = match depth() {
-        Depth::Quick | Depth::Noticed | Depth::Places => {
-            (bounds(40, true, 60), bounds(3, false, 400), 100)
-        }
-        Depth::Full(_) => (bounds(512, true, 5), bounds(32, true, 50), 3000),
+    let is_full = matches!(depth(), Depth::Full(_));
+    let (deep, shallow, triples) = match is_full {
+        false => (bounds(20, true, 60), bounds(3, false, 400), 100),
+        true => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
-    let beside = match depth() {
-        Depth::Full(_) => deep,
-        _ => bounds(24, true, 100),
+    // Every second: each pair in one or two of its three forms.
+    let step = if is_full { 1 } else { 2 };
+    let beside = match is_full {
+        true => deep,
+        false => bounds(16, true, 100),
     };
     let few = |run: Run| (run, shallow);
     // A controller that folds what is sealed, beside an owner who goes on: at each store.
@@ -108,7 +109,8 @@ fn jobs() -> Vec<(Run, Bounds)> {
     for libfs in &SUBJECTS {
         jobs.extend(in_groups(libfs.made(libfs.short)).map(|run| (run, deep)));
         jobs.extend(in_groups(libfs.made(libfs.long)).map(of_long));
-        jobs.extend(in_groups(libfs.made(&[libfs.pairs])).map(few));
+        let pairs = libfs.made(&[libfs.pairs]).into_iter().step_by(step);
+        jobs.extend(in_groups(pairs.collect()).map(few));
     }
     jobs.extend(in_groups(workloads::triples(triples, SEED)).map(few));
     jobs
