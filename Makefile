@@ -94,7 +94,7 @@ lint: prepare
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path crates/fuzz/libfuzzer/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy -p arck-cli --test programs --locked -- -D warnings
+	$(CARGO) clippy --workspace --test programs --locked -- -D warnings
 	shellcheck demo/demo demo/redis demo/tree $(filter-out scripts/circles,$(wildcard scripts/*)) packaging/postinst packaging/prerm \
 		packaging/postrm .ci/run
 	scripts/circles
