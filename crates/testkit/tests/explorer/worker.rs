@@ -86,14 +86,14 @@ fn jobs() -> Vec<(Run, Bounds)> {
     }
     let is_full = matches!(depth(), Depth::Full(_));
     let (deep, shallow, triples) = match is_full {
-        false => (bounds(20, true, 60), bounds(3, false, 400), 100),
+        false => (bounds(12, true, 60), bounds(3, false, 400), 100),
         true => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
     // Every second: each pair in one or two of its three forms.
     let step = if is_full { 1 } else { 2 };
     let beside = match is_full {
         true => deep,
-        false => bounds(16, true, 100),
+        false => bounds(12, true, 100),
     };
     let few = |run: Run| (run, shallow);
     // A controller that folds what is sealed, beside an owner who goes on: at each store.
