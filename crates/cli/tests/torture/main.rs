@@ -246,7 +246,7 @@ fn main() {
     if arguments.iter().any(|word| word == "--list") {
         return println!("torture: test");
     }
-    let seconds = Duration::from_secs(number("ARCK_TORTURE_SECONDS", 90));
+    let seconds = Duration::from_secs(number("ARCK_TORTURE_SECONDS", 45));
     let seed = number("ARCK_TORTURE_SEED", 1);
     let mut random = Random::new(seed);
     println!(
