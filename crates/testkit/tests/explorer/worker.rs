@@ -89,7 +89,7 @@ fn jobs() -> Vec<(Run, Bounds)> {
         false => (bounds(12, true, 60), bounds(3, false, 400), 100),
         true => (bounds(512, true, 5), bounds(32, true, 50), 3000),
     };
-    // Every second: each pair in one or two of its three forms.
+    // Of the pairs, every second.
     let step = if is_full { 1 } else { 2 };
     let beside = match is_full {
         true => deep,

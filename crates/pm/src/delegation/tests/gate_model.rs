@@ -129,7 +129,7 @@ fn model(scenario: Scenario, rules: Rules) {
         thread.join().unwrap();
     }
     // Only then the first place becomes free.
-    for place in last {
+    if let Some(place) = last {
         gate.leave(&place, rules);
     }
     if let Some(other) = other {
